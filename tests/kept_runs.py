@@ -34,6 +34,7 @@ RUNS = {
 SUBJECTS = {
     "core": [  # under the sanitizers and clang-tidy, and its GPU code
         *("csrc", "cmake", "CMakeLists.txt", "tests/native", "benchmarks/group_draws.cpp"),
+        *("process_group/src", "process_group/tests/native"),
         *("requirements/cuda.txt", "tools/find_nvcc.sh"),
         *(".clang-tidy", "tools/clang_tidy.sh", "tools/native.sh"),
     ],

@@ -43,7 +43,8 @@ PROCESS_GROUP_BELOW = {
     "schedule": {"base"},
     "ranks": {"base", "transport", "schedule"},
     "engine": {"base", "transport", "schedule", "ranks"},
-    "torch": {"base", "transport", "schedule", "ranks", "engine"},
+    "mpi": {"base", "transport", "schedule", "ranks", "engine"},
+    "torch": {"base", "transport", "schedule", "ranks", "engine", "mpi"},
 }
 ROOMS = {"csrc": CPP_BELOW, "process_group/src": PROCESS_GROUP_BELOW}
 
@@ -58,7 +59,7 @@ TOOLKIT_INCLUDE = re.compile(
 STAND_INS = "without_cuda"  # defines what a room's toolkit folder defines, in a build without it
 
 # What goes into libgear_mpi.so, and into the extension gear_mpi._c10d.
-MPI_FOLDERS = ("csrc/transport/mpi/", "process_group/src/")
+MPI_FOLDERS = ("csrc/transport/mpi/", "process_group/src/mpi/")
 TORCH_FOLDER = "process_group/src/torch/"
 TORCH = {"torch", "ATen", "c10/"}
 MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")

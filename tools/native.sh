@@ -7,7 +7,8 @@
 #
 # e.g. --test-case='*sum tree*', --build=gear_rdma_tests.
 # Under a sanitizer a fifth of the random cases are tried (GEAR_TEST_SCALE), and under TSan the tests alone that
-# have to do with threads or processes. --nightly tries all cases and all tests under both.
+# have to do with threads or processes. Those of the process group, over messages inside of one process, are a
+# binary of their own, which takes a second. --nightly tries all cases and all tests under both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -40,13 +41,14 @@ if [ "$sanitizers" = none ]; then
 tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
 print(tag, tag, sysconfig.get_platform().replace("-", "_").replace(".", "_"), sep="-")')
   if ! { cmake -S . -B "$core" -DGEAR_BUILD_TESTS=ON &&
-    cmake --build "$core" --target gear_native_tests gear_group_draws --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; } \
+    cmake --build "$core" --target gear_native_tests gear_process_group_tests gear_group_draws --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; } \
     >"$core/tests.log" 2>&1; then
     tail -n 60 "$core/tests.log"
     echo "native: the build failed: $core/tests.log" >&2
     exit 1
   fi
   echo "native: without sanitizers"
+  "$core/gear_process_group_tests" "$@"
   exec "$core/gear_native_tests" "$@"
 fi
 
@@ -119,13 +121,14 @@ benchmark=()
 [ $# -gt 0 ] || benchmark=(gear_group_draws)
 if [ "$sanitizers" != thread ]; then
   echo "native: address and undefined-behaviour sanitizers"
-  build native address,undefined "$with_cuda" "$every_test" "$target" "${benchmark[@]}"
+  build native address,undefined "$with_cuda" "$every_test" "$target" gear_process_group_tests "${benchmark[@]}"
   if [ "$sanitizers" = all ]; then # the tests wait more than they compute
     trap 'kill 0' INT              # what runs beside them would not hear it
-    build native-thread thread OFF "$under_tsan" "$target" &
+    build native-thread thread OFF "$under_tsan" "$target" gear_process_group_tests &
     building=$!
   fi
   build/native/gear_native_tests "$@" || status=$?
+  build/native/gear_process_group_tests "$@" || status=$?
   if [ ${#benchmark[@]} -gt 0 ]; then
     # All its cases take seconds, and a fifth of them has missed a fault.
     GEAR_TEST_SCALE=1 build/native/gear_native_tests --source-file='*/test_index_random.cpp' || status=$?
@@ -138,9 +141,10 @@ if [ "$sanitizers" != thread ]; then
   fi
 fi
 if [ "$sanitizers" != address ]; then
-  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF "$under_tsan" "$target"; fi
+  if [ -n "$building" ]; then wait "$building"; else build native-thread thread OFF "$under_tsan" "$target" gear_process_group_tests; fi
   [ "$status" = 0 ] || exit "$status"
   echo "native: thread sanitizer"
-  "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@"
+  "${fixed_addresses[@]}" build/native-thread/gear_native_tests "$@" || status=$?
+  "${fixed_addresses[@]}" build/native-thread/gear_process_group_tests "$@" || status=$?
 fi
 exit "$status"

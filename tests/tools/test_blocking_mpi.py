@@ -17,10 +17,10 @@ RETURN = set(
     MPI_Comm_set_errhandler MPI_Comm_set_name MPI_Comm_size MPI_Comm_test_inter MPI_Error_string
     MPI_Finalized MPI_Get_count MPI_Get_elements_x MPI_Get_library_version MPI_Group_free
     MPI_Group_incl MPI_Iallgather MPI_Iallreduce MPI_Ibcast MPI_Improbe MPI_Imrecv MPI_Initialized
-    MPI_Iprobe MPI_Isend MPI_Query_thread MPI_Request_free MPI_Test MPI_Testall MPI_Testsome
+    MPI_Isend MPI_Query_thread MPI_Request_free MPI_Test MPI_Testall MPI_Testsome
     MPI_Type_commit MPI_Type_contiguous MPI_Type_create_struct MPI_Type_free""".split()
 )
-RANKS = "process_group/src/ranks"
+WIRE = "process_group/src/mpi/mpi_wire.cpp"
 MAY_WAIT = {
     ("csrc/transport/mpi/runtime.cpp", "MPI_Init_thread"): "no other rank can be told before; the "
     "launcher ends those that wait for one that has failed",
@@ -28,18 +28,14 @@ MAY_WAIT = {
     "has failed: never_finalise()",
     ("csrc/transport/mpi/transport.cpp", "MPI_Comm_free"): "of a communicator that has not failed: "
     "MPI lets each rank go on",
-    (f"{RANKS}/communicator.cpp", "MPI_Comm_free"): "the same",
+    (WIRE, "MPI_Comm_free"): "the same",
     (
-        f"{RANKS}/communicator.cpp",
+        WIRE,
         "MPI_Comm_create_group",
     ): "has no other form: a thread makes it, which is waited for with the group's time-out",
     (
-        f"{RANKS}/comparison.cpp",
+        WIRE,
         "MPI_Mrecv",
-    ): "the same as MPI_Recv of the roll call",
-    (
-        f"{RANKS}/roll_call.cpp",
-        "MPI_Recv",
     ): "the message has come, and is so short that MPI has sent all of it at once",
 }
 # Of mpi4py, by method.

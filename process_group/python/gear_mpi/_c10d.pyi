@@ -6,10 +6,10 @@ import torch.distributed as dist
 
 version: str
 
-class Wire:
-    SAME: Wire
-    BF16: Wire
-    F16: Wire
+class Compression:
+    NONE: Compression
+    BF16: Compression
+    F16: Compression
 
 class Kind:
     __members__: dict[str, Kind]
@@ -31,7 +31,7 @@ class Backend(dist.Backend):
     def timeout(self) -> timedelta: ...
     @property
     def has_gloo(self) -> bool: ...
-    wire: Wire
+    compression: Compression
 
 def world() -> tuple[int, int]: ...
 def local_rank(timeout_s: float) -> int: ...

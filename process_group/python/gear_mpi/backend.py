@@ -114,7 +114,7 @@ def create(given: Any, pg_options: Options | None) -> Any:
     )
     places = [one["world_rank"] for one in told]
     backend = module.Backend(given.group_rank, places, str(given.group_id), options)
-    backend.wire = getattr(module.Wire, KINDS[compression])
+    backend.compression = getattr(module.Compression, KINDS[compression])
     apply_route(backend, parse(route), given.store, given.timeout)
     return backend
 

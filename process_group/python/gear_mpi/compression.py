@@ -10,7 +10,7 @@ from gear_mpi.errors import InvalidArgument
 from gear_mpi.groups import backend_of
 from gear_mpi.library import load
 
-KINDS = {"none": "SAME", "bf16": "BF16", "f16": "F16"}  # as users write them -> _c10d.Wire
+KINDS = {"none": "NONE", "bf16": "BF16", "f16": "F16"}  # as users write them -> _c10d.Compression
 
 
 def check_compression(kind: str, name: str = "compression") -> str:
@@ -26,8 +26,8 @@ def default_compression() -> str:
 
 def get_compression(group: dist.ProcessGroup | None = None) -> str:
     """How the sums of a group (None: the default one) travel: ``"none"``, ``"bf16"``, ``"f16"``."""
-    wire = backend_of(group).wire
-    return next(kind for kind, name in KINDS.items() if wire == getattr(load().Wire, name))
+    own = backend_of(group).compression
+    return next(kind for kind, name in KINDS.items() if own == getattr(load().Compression, name))
 
 
 def set_compression(kind: str, group: dist.ProcessGroup | None = None) -> None:
@@ -43,4 +43,4 @@ def set_compression(kind: str, group: dist.ProcessGroup | None = None) -> None:
     Raises:
         InvalidArgument: another `kind`, or a group that gear_mpi does not carry.
     """
-    backend_of(group).wire = getattr(load().Wire, KINDS[check_compression(kind)])
+    backend_of(group).compression = getattr(load().Compression, KINDS[check_compression(kind)])

@@ -27,7 +27,7 @@ class Call {
   /// Posts what can be posted, and looks at what has come. Throws TransportError.
   virtual Step advance() = 0;
   /// Past its time: the words with which it fails, or nothing if more time is needed to find them.
-  virtual std::optional<std::string> late(Clock::time_point now) = 0;
+  virtual std::optional<std::string> late(Time now) = 0;
   /// Sees to it that nothing is written to the caller's memory later.
   virtual void cancel() noexcept = 0;
   /// Of a collective call in its group; -1 of a message.
@@ -38,12 +38,12 @@ class Call {
   Ring& ring() noexcept { return *ring_; }
   Kind kind() const noexcept { return kind_; }
   double timeout_s() const noexcept { return timeout_s_; }
-  /// From now on it may take so much longer, if that is less than it had.
-  void limit(double timeout_s);
+  /// From `now` on it may take so much longer, if that is less than it had.
+  void limit(double timeout_s, Time now);
   /// The rank that a received message came from; -1 otherwise.
   int source() const noexcept { return source_; }
 
-  Clock::time_point deadline = Clock::time_point::max();
+  Time deadline = Time::max();
   // Each is called once, without a lock, by a thread that carries on calls or follows one.
   /// Before `done` is set. All operations wait for it: it takes no lock of the host program.
   std::function<void()> on_end;

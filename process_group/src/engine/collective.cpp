@@ -1,36 +1,49 @@
 #include "engine/collective.h"
 
 #include <algorithm>
-#include <thread>
+#include <mutex>
 #include <utility>
 
 #include "base/errors.h"
-#include "engine/arrival.h"
 #include "transport/mpi/rooms.h"
-#include "transport/mpi/runtime.h"
 
 namespace gear::process_group {
 namespace {
 
-using transport::mpi::check;
-
 constexpr int kPiecesAtOnce = 4;  // of a transfer
-constexpr std::chrono::milliseconds kCancelFor{250};
 
-// Of this process, for ever: calls may be open at the end.
-transport::mpi::Rooms& rooms() {
-  static auto* const all = new transport::mpi::Rooms;
-  return *all;
-}
+// Of this process, for ever: calls may be open at the end. Each engine has a lock of its own.
+class SharedRooms {
+ public:
+  static SharedRooms& instance() {
+    static auto* const all = new SharedRooms;
+    return *all;
+  }
+
+  std::unique_ptr<std::byte[]> take(uint64_t bytes) {
+    const std::lock_guard guard(mutex_);
+    return rooms_.take(bytes);
+  }
+  void give(std::unique_ptr<std::byte[]> room, uint64_t bytes) {
+    const std::lock_guard guard(mutex_);
+    rooms_.give(std::move(room), bytes);
+  }
+
+ private:
+  std::mutex mutex_;
+  transport::mpi::Rooms rooms_;
+};
+
+SharedRooms& rooms() { return SharedRooms::instance(); }
 
 }  // namespace
 
 Collective::Collective(std::shared_ptr<Ring> ring, const Signature& signature, Schedule schedule,
                        uint64_t segment_bytes, double timeout_s)
     : Call(std::move(ring), signature.kind, timeout_s),
-      number_(ring_->communicator.take_number(kind_)),
-      tag_(Communicator::tag_of(number_, kind_)),
-      comparison_(ring_->communicator, number_, signature),
+      number_(ring_->group.take_number(kind_)),
+      tag_(Group::tag_of(number_, kind_)),
+      comparison_(*ring_, number_, signature),
       schedule_(std::move(schedule)),
       segment_bytes_(segment_bytes) {}
 
@@ -144,18 +157,18 @@ void Collective::post(size_t lane) {
   const Transfer& transfer = schedule_.rounds[round_].transfers[lane];
   Piece piece{lane, lanes_[lane].posted, 0, nullptr, transfer.receives};
   piece.length = std::min(segment_bytes_, transfer.length - piece.begin);
-  const Wire wire = schedule_.arithmetic.wire;
+  const Compression compression = schedule_.arithmetic.compression;
   std::byte* const bytes = transfer.bytes + piece.begin;
-  if (wire != Wire::kSame || transfer.reduces) {
+  if (compression != Compression::kNone || transfer.reduces) {
     piece.room = rooms().take(piece.length);
     if (!transfer.receives) {
-      narrow(wire, bytes, piece.room.get(), piece.length / sizeof(float));
+      narrow(compression, bytes, piece.room.get(), piece.length / sizeof(float));
     }
   }
-  requests_.push_back(transfer.receives
-                          ? MPI_REQUEST_NULL
-                          : send(piece.room ? piece.room.get() : bytes, wire_bytes(piece),
-                                 transfer.peer, tag_, ring_->communicator.collectives()));
+  requests_.push_back(transfer.receives ? Wire::Request::kNone
+                                        : ring_->wire->send(address(transfer.peer),
+                                                            piece.room ? piece.room.get() : bytes,
+                                                            wire_bytes(piece)));
   lanes_[lane].posted += piece.length;
   lanes_[lane].closed = piece.length < segment_bytes_;
   ++lanes_[lane].in_flight;
@@ -163,7 +176,7 @@ void Collective::post(size_t lane) {
 }
 
 uint64_t Collective::wire_bytes(const Piece& piece) const {
-  return schedule_.arithmetic.wire == Wire::kSame ? piece.length : piece.length / 2;
+  return schedule_.arithmetic.compression == Compression::kNone ? piece.length : piece.length / 2;
 }
 
 // Begins to receive what has come. Pieces of a lane come in their order.
@@ -179,17 +192,18 @@ bool Collective::look() {
     if (!piece.awaited || lanes_[piece.lane].empty) {
       continue;
     }
-    auto come = Arrival::look(transfer.peer, tag_, ring_->communicator.collectives());
+    const auto come = ring_->wire->look(address(transfer.peer));
     if (!come) {
       lanes_[piece.lane].empty = true;
       continue;
     }
-    if (come->bytes() != wire_bytes(piece)) {
-      come->drop();
-      misfit_ = words_of_size(transfer.peer, come->bytes(), wire_bytes(piece));
+    if (come->bytes != wire_bytes(piece)) {
+      ring_->wire->drop(*come);
+      misfit_ = words_of_size(transfer.peer, come->bytes, wire_bytes(piece));
       return found;
     }
-    requests_[i] = come->receive(piece.room ? piece.room.get() : transfer.bytes + piece.begin);
+    requests_[i] =
+        ring_->wire->take(*come, piece.room ? piece.room.get() : transfer.bytes + piece.begin);
     piece.awaited = false;
     found = true;
   }
@@ -197,40 +211,30 @@ bool Collective::look() {
 }
 
 bool Collective::test() {
-  ended_.resize(requests_.size());
-  statuses_.resize(requests_.size());
-  int count = 0;
-  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
-                                ended_.data(), statuses_.data());
-  for (int i = 0; code == MPI_ERR_IN_STATUS && i < count; ++i) {
-    check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "moving a piece by MPI");
+  if (!ring_->wire->test(requests_)) {
+    return false;
   }
-  check(code, "MPI_Testsome");
-  count = std::max(count, 0);  // MPI_UNDEFINED: none was open
-  for (int i = 0; i < count; ++i) {
-    Piece& piece = pieces_[static_cast<size_t>(ended_[static_cast<size_t>(i)])];
-    take(piece);
-    lanes_[piece.lane].ended += piece.length;
-    --lanes_[piece.lane].in_flight;
-    if (piece.room) {
-      rooms().give(std::move(piece.room), piece.length);
-    }
-  }
-  if (count > 0) {
-    size_t kept = 0;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] != MPI_REQUEST_NULL || pieces_[i].awaited) {
-        if (kept != i) {
-          requests_[kept] = requests_[i];
-          pieces_[kept] = std::move(pieces_[i]);
-        }
-        ++kept;
+  size_t kept = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    if (requests_[i] == Wire::Request::kNone && !piece.awaited) {
+      take(piece);
+      lanes_[piece.lane].ended += piece.length;
+      --lanes_[piece.lane].in_flight;
+      if (piece.room) {
+        rooms().give(std::move(piece.room), piece.length);
       }
+      continue;
     }
-    requests_.resize(kept);
-    pieces_.resize(kept);
+    if (kept != i) {
+      requests_[kept] = requests_[i];
+      pieces_[kept] = std::move(piece);
+    }
+    ++kept;
   }
-  return count > 0;
+  requests_.resize(kept);
+  pieces_.resize(kept);
+  return true;
 }
 
 void Collective::take(Piece& piece) {
@@ -239,16 +243,16 @@ void Collective::take(Piece& piece) {
     return;
   }
   const Arithmetic& arithmetic = schedule_.arithmetic;
-  const bool narrowed = arithmetic.wire != Wire::kSame;
+  const bool narrowed = arithmetic.compression != Compression::kNone;
   std::byte* const to = transfer.bytes + piece.begin;
   if (!narrowed && transfer.reduces) {
     combine(arithmetic.element, arithmetic.reduction, to, to, piece.room.get(),
             piece.length / arithmetic.bytes());
   } else if (narrowed && !transfer.reduces) {
-    widen(arithmetic.wire, piece.room.get(), to, piece.length / sizeof(float));
+    widen(arithmetic.compression, piece.room.get(), to, piece.length / sizeof(float));
   } else if (narrowed) {
     auto wide = rooms().take(piece.length);
-    widen(arithmetic.wire, piece.room.get(), wide.get(), piece.length / sizeof(float));
+    widen(arithmetic.compression, piece.room.get(), wide.get(), piece.length / sizeof(float));
     combine(arithmetic.element, arithmetic.reduction, to, to, wide.get(),
             piece.length / sizeof(float));
     rooms().give(std::move(wide), piece.length);
@@ -259,13 +263,13 @@ void Collective::take(Piece& piece) {
 }
 
 std::string Collective::words_of_size(int peer, uint64_t bytes, uint64_t expected) const {
-  return base::cat("[mpi] rank ", ring_->communicator.shown(peer), " sent ", bytes, " bytes in ",
+  return base::cat("[mpi] rank ", ring_->group.shown(peer), " sent ", bytes, " bytes in ",
                    kind_name(kind_), " (call ", number_, " of the group) where rank ",
-                   ring_->communicator.shown(ring_->communicator.place().rank), " expects ",
-                   expected, " bytes: give tensors of matching sizes and dtypes on all ranks");
+                   ring_->group.shown(ring_->place.rank), " expects ", expected,
+                   " bytes: give tensors of matching sizes and dtypes on all ranks");
 }
 
-std::optional<std::string> Collective::late(Clock::time_point now) {
+std::optional<std::string> Collective::late(Time now) {
   if (!misfit_.empty()) {
     return misfit_;
   }
@@ -286,23 +290,14 @@ std::optional<std::string> Collective::late(Clock::time_point now) {
 }
 
 void Collective::cancel() noexcept {
-  const auto until = Clock::now() + kCancelFor;
-  int all_ended = requests_.empty() ? 1 : 0;
-  while (all_ended == 0 && Clock::now() < until) {
-    if (MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all_ended,
-                    MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-      break;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  if (ring_->wire->settle(requests_)) {
+    return;
   }
-  if (all_ended == 0) {
-    // MPI may still read or write there, whoever frees what.
-    for (Piece& piece : pieces_) {
-      static_cast<void>(piece.room.release());
-    }
-    for (auto& memory : schedule_.memory) {
-      static_cast<void>(memory.release());
-    }
+  for (Piece& piece : pieces_) {
+    static_cast<void>(piece.room.release());
+  }
+  for (auto& memory : schedule_.memory) {
+    static_cast<void>(memory.release());
   }
 }
 

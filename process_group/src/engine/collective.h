@@ -1,7 +1,5 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,7 +24,7 @@ class Collective final : public Call {
              uint64_t segment_bytes, double timeout_s);
 
   Step advance() override;
-  std::optional<std::string> late(Clock::time_point now) override;
+  std::optional<std::string> late(Time now) override;
   void cancel() noexcept override;
   int64_t number() const noexcept override { return static_cast<int64_t>(number_); }
 
@@ -53,6 +51,7 @@ class Collective final : public Call {
   bool has_come_for(const Round& round) const;
   void post(size_t lane);
   uint64_t wire_bytes(const Piece& piece) const;
+  Wire::Address address(int peer) const { return {Wire::Line::kCalls, peer, tag_}; }
   bool look();
   bool test();
   void take(Piece& piece);
@@ -70,9 +69,7 @@ class Collective final : public Call {
   bool round_begun_ = false;
   std::vector<Lane> lanes_;
   std::vector<Piece> pieces_;  // under way, as requests_
-  std::vector<MPI_Request> requests_;
-  std::vector<int> ended_;
-  std::vector<MPI_Status> statuses_;
+  std::vector<Wire::Request> requests_;
 };
 
 }  // namespace gear::process_group

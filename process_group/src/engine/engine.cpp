@@ -38,7 +38,8 @@ bool has_core() {
 }  // namespace
 
 Engine& Engine::instance() {
-  static auto* const engine = new Engine;
+  static const SteadyClock clock;
+  static auto* const engine = new Engine(clock);
   return *engine;
 }
 
@@ -47,12 +48,13 @@ void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awa
   {
     const std::lock_guard guard(mutex_);
     const std::shared_ptr<Call> call = make();
-    const std::string& failure = call->ring().communicator.failure();
+    const std::string& failure = call->ring().group.failure();
     if (!failure.empty()) {
       throw base::TransportError(failure);
     }
-    call->limit(call->timeout_s());
-    if (advance(*call, Clock::now()) == Step::kEnded) {
+    const Time now = clock_.now();
+    call->limit(call->timeout_s(), now);
+    if (advance(*call, now) == Step::kEnded) {
       ended.push_back(call);
     } else {
       open_.push_back(call);
@@ -73,11 +75,11 @@ void Engine::exclusively(const std::function<void()>& what) {
 }
 
 // A call that fails has ended, too.
-Step Engine::advance(Call& call, Clock::time_point now) {
+Step Engine::advance(Call& call, Time now) {
   Ring& ring = call.ring();
   try {
-    if (!ring.communicator.failure().empty()) {
-      throw base::TransportError(ring.communicator.failure());
+    if (!ring.group.failure().empty()) {
+      throw base::TransportError(ring.group.failure());
     }
     const Step step = call.advance();
     if (step == Step::kIdle && now >= call.deadline) {
@@ -88,20 +90,19 @@ Step Engine::advance(Call& call, Clock::time_point now) {
     return step;
   } catch (const std::exception& error) {
     const bool is_told = dynamic_cast<const base::TransportError*>(&error) != nullptr;
-    call.failure =
-        is_told ? error.what()
-                : base::cat("[mpi] rank ", ring.communicator.shown(ring.communicator.place().rank),
-                            " failed in ", kind_name(call.kind()), ": ", error.what());
+    call.failure = is_told ? error.what()
+                           : base::cat("[mpi] rank ", ring.group.shown(ring.place.rank),
+                                       " failed in ", kind_name(call.kind()), ": ", error.what());
     call.cancel();
-    if (call.shared() && ring.communicator.failure().empty()) {
+    if (call.shared() && ring.group.failure().empty()) {
       ring.roll_call.tell(call.failure);
-      ring.communicator.fail(call.failure);
+      ring.group.fail(call.failure);
     }
     return Step::kEnded;
   }
 }
 
-void Engine::listen(Ring& ring, Clock::time_point now) {
+void Engine::listen(Ring& ring, Time now) {
   if (now - ring.listened < kListenEvery) {
     return;
   }
@@ -109,7 +110,7 @@ void Engine::listen(Ring& ring, Clock::time_point now) {
   try {
     ring.roll_call.listen();
   } catch (const base::TransportError& error) {
-    ring.communicator.fail(error.what());
+    ring.group.fail(error.what());
   }
 }
 
@@ -127,7 +128,7 @@ bool Engine::carry_on(Calls& ended) {
     if (!lock) {
       return false;
     }
-    const auto now = Clock::now();
+    const Time now = clock_.now();
     for (size_t i = 0; i < open_.size();) {
       listen(open_[i]->ring(), now);
       const Step step = advance(*open_[i], now);
@@ -192,12 +193,12 @@ void Engine::wait(Call& call, std::optional<double> timeout_s) {
   Waiting waiting(*this);
   if (timeout_s) {
     const std::lock_guard guard(mutex_);
-    call.limit(*timeout_s);
+    call.limit(*timeout_s, clock_.now());
   }
   static const bool keeps_core = has_core();
-  auto next_look = Clock::now() + base::kInterruptEvery;
+  auto next_look = std::chrono::steady_clock::now() + base::kInterruptEvery;
   const auto look = [&] {
-    const auto now = Clock::now();
+    const auto now = std::chrono::steady_clock::now();
     if (now >= next_look) {
       waiting.away([] { base::check_interrupt(); });
       next_look = now + base::kInterruptEvery;

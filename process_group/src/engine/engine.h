@@ -24,7 +24,13 @@ namespace gear::process_group {
 ///     the thread, if none is       the announcer: announces ends, for the thread
 class Engine {
  public:
-  /// The one of this process. It is never destroyed: threads may be in it at the end.
+  /// Deadlines go by `clock`, which must outlive it. It is not destroyed before stop().
+  explicit Engine(const Clock& clock) : clock_(clock) {}
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// The one of this process, by the steady clock. It is never destroyed: threads may be in it at
+  /// the end.
   static Engine& instance();
 
   /// Runs `make` under the engine's lock, and begins the call that it returns. Throws
@@ -50,14 +56,15 @@ class Engine {
   using Calls = Announcer::Calls;
   class Waiting;
 
-  static Step advance(Call& call, Clock::time_point now);
-  void listen(Ring& ring, Clock::time_point now);
+  static Step advance(Call& call, Time now);
+  void listen(Ring& ring, Time now);
   bool carry_on(Calls& ended);
   static void finish(const Calls& ended);
   void run();
   void wake();
 
-  std::mutex mutex_;  // of all that follows, and of all MPI objects of calls
+  const Clock& clock_;
+  std::mutex mutex_;  // of all that follows, and of the wires of all calls
   Calls open_;
   std::atomic<size_t> num_open_{0};
   std::atomic<int> num_waiting_{0};  // and not away

@@ -1,19 +1,8 @@
 #include "engine/message.h"
 
-#include <thread>
-
 #include "base/errors.h"
-#include "engine/arrival.h"
-#include "transport/mpi/runtime.h"
 
 namespace gear::process_group {
-namespace {
-
-using transport::mpi::check;
-
-constexpr std::chrono::milliseconds kCancelFor{250};
-
-}  // namespace
 
 bool Message::may_begin() const {
   return (!staging_ || staging_->have_all_come()) &&
@@ -23,28 +12,28 @@ bool Message::may_begin() const {
 
 // False: nothing has come yet.
 bool Message::begin() {
-  const MPI_Comm communicator = ring_->communicator.messages();
+  Wire& wire = *ring_->wire;
   if (kind_ == Kind::kSend) {
-    request_ = send(bytes_.bytes, bytes_.length, peer_, tag_, communicator);
+    request_ = wire.send(address(), bytes_.bytes, bytes_.length);
     ring_->sends.posted(peer_, tag_);
     begun_ = true;
     return true;
   }
-  auto come = Arrival::look(peer_, tag_, communicator);
+  const auto come = wire.look(address());
   if (!come) {
     return false;
   }
   ring_->receives.leave(place_);
   begun_ = true;
-  source_ = come->source();
-  if (come->bytes() != bytes_.length) {
-    come->drop();
+  source_ = come->source;
+  if (come->bytes != bytes_.length) {
+    wire.drop(*come);
     throw base::TransportError(base::cat("[mpi] recv of ", bytes_.length, " bytes with tag ", tag_,
-                                         ": rank ", ring_->communicator.shown(source_), " sent ",
-                                         come->bytes(),
+                                         ": rank ", ring_->group.shown(source_), " sent ",
+                                         come->bytes,
                                          "; give a tensor of the size and dtype that is sent"));
   }
-  request_ = come->receive(bytes_.bytes);
+  request_ = wire.take(*come, bytes_.bytes);
   return true;
 }
 
@@ -53,33 +42,28 @@ Step Message::advance() {
   if (first && !(may_begin() && begin())) {
     return Step::kIdle;
   }
-  int ended = 0;
-  check(MPI_Test(&request_, &ended, MPI_STATUS_IGNORE),
-        kind_ == Kind::kSend ? "sending by MPI" : "receiving by MPI");
-  if (ended != 0) {
+  if (request_ == Wire::Request::kNone || ring_->wire->test({&request_, 1})) {
     return Step::kEnded;
   }
   return first ? Step::kMoved : Step::kIdle;
 }
 
-std::optional<std::string> Message::late(Clock::time_point /*now*/) {
+std::optional<std::string> Message::late(Time /*now*/) {
   if (!begun_ && (kind_ == Kind::kSend || (staging_ && !staging_->have_all_come()))) {
     return late_gpu();  // its own tensor, or that of a send before it
   }
   if (kind_ == Kind::kSend) {
-    return base::cat(
-        "[mpi] rank ", ring_->communicator.shown(peer_), " has not received what rank ",
-        ring_->communicator.shown(ring_->communicator.place().rank), " sends with tag ", tag_,
-        " within ", timeout_s_, " s: look at the output of that rank");
+    return base::cat("[mpi] rank ", ring_->group.shown(peer_), " has not received what rank ",
+                     ring_->group.shown(ring_->place.rank), " sends with tag ", tag_, " within ",
+                     timeout_s_, " s: look at the output of that rank");
   }
   return base::cat("[mpi] ",
-                   peer_ == MPI_ANY_SOURCE ? std::string("no rank")
-                                           : base::cat("rank ", ring_->communicator.shown(peer_)),
-                   peer_ == MPI_ANY_SOURCE ? " has sent rank " : " has not sent rank ",
-                   ring_->communicator.shown(ring_->communicator.place().rank),
-                   " a message with tag ", tag_, " within ", timeout_s_,
-                   " s: look at the output of ",
-                   peer_ == MPI_ANY_SOURCE ? "all ranks" : "that rank");
+                   peer_ == Wire::kAnyone ? std::string("no rank")
+                                          : base::cat("rank ", ring_->group.shown(peer_)),
+                   peer_ == Wire::kAnyone ? " has sent rank " : " has not sent rank ",
+                   ring_->group.shown(ring_->place.rank), " a message with tag ", tag_, " within ",
+                   timeout_s_, " s: look at the output of ",
+                   peer_ == Wire::kAnyone ? "all ranks" : "that rank");
 }
 
 void Message::cancel() noexcept {
@@ -91,13 +75,7 @@ void Message::cancel() noexcept {
     begun_ = true;
     return;
   }
-  const auto until = Clock::now() + kCancelFor;  // it is on its way: MPI takes nothing back
-  for (int ended = 0; ended == 0 && Clock::now() < until;) {
-    if (MPI_Test(&request_, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-      return;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  ring_->wire->settle({&request_, 1});  // it is on its way, and nothing takes it back
 }
 
 }  // namespace gear::process_group

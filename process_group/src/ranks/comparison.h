@@ -1,11 +1,10 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "ranks/ring.h"
 #include "ranks/signature.h"
 
 namespace gear::process_group {
@@ -20,7 +19,7 @@ namespace gear::process_group {
 /// is a barrier, too. Under the engine's lock.
 class Comparison {
  public:
-  Comparison(Communicator& communicator, uint64_t number, const Signature& own);
+  Comparison(Ring& ring, uint64_t number, const Signature& own);
   ~Comparison();
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
@@ -33,13 +32,13 @@ class Comparison {
  private:
   int step() const noexcept { return 1 << num_heard_; }
 
-  Communicator& communicator_;
+  Ring& ring_;
   uint64_t number_;
   int tag_;
-  std::unique_ptr<Signature> own_;  // MPI reads it until the requests have ended
+  std::unique_ptr<Signature> own_;  // read until the requests have ended
   int num_sent_ = 0;
   int num_heard_ = 0;
-  std::vector<MPI_Request> sent_;  // until all have ended
+  std::vector<Wire::Request> sent_;  // until all have ended
 };
 
 }  // namespace gear::process_group

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "ranks/wire.h"
 
 namespace gear::process_group {
 
@@ -12,7 +12,7 @@ namespace gear::process_group {
 /// those that may take the same message, the first takes it. Under the engine's lock.
 class ReceiveOrder {
  public:
-  /// The place of a new receive from `peer` (or MPI_ANY_SOURCE) with `tag`.
+  /// The place of a new receive from `peer` (or Wire::kAnyone) with `tag`.
   uint64_t take_place(int peer, int tag) {
     open_.push_back({next_, peer, tag});
     return next_++;
@@ -21,8 +21,8 @@ class ReceiveOrder {
   bool is_first(uint64_t place) const {
     const auto own = find(place);
     return std::none_of(open_.begin(), own, [&](const Receive& before) {
-      return before.tag == own->tag && (before.peer == own->peer || before.peer == MPI_ANY_SOURCE ||
-                                        own->peer == MPI_ANY_SOURCE);
+      return before.tag == own->tag && (before.peer == own->peer || before.peer == Wire::kAnyone ||
+                                        own->peer == Wire::kAnyone);
     });
   }
   /// It has a message, or no longer waits for one.

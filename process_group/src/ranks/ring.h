@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,17 +13,23 @@ namespace gear::process_group {
 
 /// A process group, as its calls see it.
 struct Ring {
-  Ring(const std::vector<int>& world_ranks, std::string of_group, double timeout_s)
+  /// `of_users`: this rank as users see it; `over` may reach the first ranks of the group alone.
+  Ring(std::string of_group, Place of_users, std::vector<int> world_ranks,
+       std::unique_ptr<Wire> over)
       : name(std::move(of_group)),
-        communicator(world_ranks, name, timeout_s),
-        roll_call(communicator) {}
+        place(of_users),
+        wire(std::move(over)),
+        group(std::move(world_ranks), *wire),
+        roll_call(*wire, group) {}
 
   const std::string name;
-  Communicator communicator;
+  const Place place;
+  const std::unique_ptr<Wire> wire;
+  Group group;
   RollCall roll_call;
   SendOrder sends;
   ReceiveOrder receives;
-  Clock::time_point listened{};
+  Time listened;
 };
 
 }  // namespace gear::process_group

@@ -1,16 +1,13 @@
 #include "ranks/roll_call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-#include <memory>
 
 #include "base/errors.h"
-#include "transport/mpi/runtime.h"
 
 namespace gear::process_group {
 namespace {
-
-using transport::mpi::check;
 
 constexpr std::chrono::seconds kAnswersWithin{1};
 // What every MPI sends at once: who hears more waits until the teller, who may be gone, is in MPI.
@@ -21,68 +18,64 @@ constexpr size_t kMostWords = 1000;
 std::string RollCall::text_of(const std::vector<int>& ranks) const {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + communicator_.shown(ranks[i]);
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + group_.shown(ranks[i]);
   }
   return text;
 }
 
 void RollCall::listen() {
   for (;;) {
-    int there = 0;
-    MPI_Status status;
-    for (const int tag : {kWordsTag, kAskTag, kAnswerTag}) {
-      check(MPI_Iprobe(MPI_ANY_SOURCE, tag, communicator_.collectives(), &there, &status),
-            "MPI_Iprobe");
-      if (there != 0) {
+    int tag = 0;
+    std::optional<Wire::Arrival> come;
+    for (const int one : {kWordsTag, kAskTag, kAnswerTag}) {
+      tag = one;
+      come = wire_.look({Wire::Line::kCalls, Wire::kAnyone, tag});
+      if (come) {
         break;
       }
     }
-    if (there == 0) {
+    if (!come) {
       return;
     }
-    int bytes = 0;
-    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-    std::string said(static_cast<size_t>(bytes), '\0');
-    check(MPI_Recv(said.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG,
-                   communicator_.collectives(), MPI_STATUS_IGNORE),
-          "MPI_Recv");
-    if (status.MPI_TAG == kWordsTag) {
+    std::string said(come->bytes, '\0');
+    wire_.read(*come, reinterpret_cast<std::byte*>(said.data()));
+    if (tag == kWordsTag) {
       throw base::TransportError(said);
     }
-    if (status.MPI_TAG == kAskTag) {
+    if (tag == kAskTag) {
       Question question{};
       std::memcpy(&question, said.data(), std::min(said.size(), sizeof question));
       const Answer own = answer(question.number);
-      send_away(&own, sizeof own, status.MPI_SOURCE, kAnswerTag);
+      wire_.tell({Wire::Line::kCalls, come->source, kAnswerTag}, &own, sizeof own);
       continue;
     }
     Answer theirs{};
     std::memcpy(&theirs, said.data(), std::min(said.size(), sizeof theirs));
     if (asked_ == theirs.number) {
-      answers_[static_cast<size_t>(status.MPI_SOURCE)] = theirs;
+      answers_[static_cast<size_t>(come->source)] = theirs;
     }
   }
 }
 
 RollCall::Answer RollCall::answer(uint64_t number) const {
-  const auto kind = communicator_.kind_of(number);
-  return {number, communicator_.calls_begun(), kind ? static_cast<uint8_t>(*kind) : kUnknown};
+  const auto kind = group_.kind_of(number);
+  return {number, group_.calls_begun(), kind ? static_cast<uint8_t>(*kind) : kUnknown};
 }
 
 std::optional<std::string> RollCall::ask(uint64_t number, Kind kind,
                                          const std::vector<int>& waited_for, double timeout_s,
-                                         Clock::time_point now) {
-  const Place place = communicator_.place();
+                                         Time now) {
+  const Place place = wire_.place();
   if (!asked_) {
     asked_ = number;
     answers_until_ = now + kAnswersWithin;
     answers_.assign(static_cast<size_t>(place.size), std::nullopt);
     answers_[static_cast<size_t>(place.rank)] =
-        Answer{number, communicator_.calls_begun(), static_cast<uint8_t>(kind)};
+        Answer{number, group_.calls_begun(), static_cast<uint8_t>(kind)};
     const Question question{number};
     for (int peer = 0; peer < place.size; ++peer) {
       if (peer != place.rank) {
-        send_away(&question, sizeof question, peer, kAskTag);
+        wire_.tell({Wire::Line::kCalls, peer, kAskTag}, &question, sizeof question);
       }
     }
     return std::nullopt;
@@ -115,7 +108,7 @@ std::string RollCall::verdict(Kind kind, const std::vector<int>& waited_for,
   const auto call = base::cat(kind_name(kind), " (call ", *asked_, " of the group)");
   if (!elsewhere.empty()) {
     return base::cat("[mpi] ", text_of(elsewhere), " called ", other_kind, " where rank ",
-                     communicator_.shown(communicator_.place().rank), " called ", call,
+                     group_.shown(wire_.place().rank), " called ", call,
                      ": all ranks of a group make the same calls in the same order");
   }
   if (!absent.empty()) {
@@ -139,24 +132,12 @@ void RollCall::over(uint64_t number) noexcept {
 }
 
 void RollCall::tell(const std::string& words) noexcept {
-  const Place place = communicator_.place();
+  const Place place = wire_.place();
   for (int peer = 0; peer < place.size; ++peer) {
     if (peer != place.rank) {
-      send_away(words.data(), std::min(words.size(), kMostWords), peer, kWordsTag);
+      wire_.tell({Wire::Line::kCalls, peer, kWordsTag}, words.data(),
+                 std::min(words.size(), kMostWords));
     }
-  }
-}
-
-void RollCall::send_away(const void* bytes, size_t size, int peer, int tag) noexcept {
-  auto* const kept = new (std::nothrow) std::byte[size];
-  if (kept == nullptr) {
-    return;
-  }
-  std::memcpy(kept, bytes, size);
-  MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Isend(kept, static_cast<int>(size), MPI_BYTE, peer, tag, communicator_.collectives(),
-                &request) == MPI_SUCCESS) {
-    MPI_Request_free(&request);
   }
 }
 

@@ -1,16 +1,14 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "ranks/communicator.h"
+#include "ranks/clock.h"
+#include "ranks/group.h"
 
 namespace gear::process_group {
-
-using Clock = std::chrono::steady_clock;
 
 /// Finds out who is missing when a collective call takes too long. Over several rounds a rank often
 /// waits for one that is there and waits itself, so whom it waits for says little: it asks all
@@ -19,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 /// the call so long ago that it has forgotten its kind is not missing, and is accused of nothing.
 class RollCall {
  public:
-  explicit RollCall(Communicator& communicator) : communicator_(communicator) {}
+  RollCall(Wire& wire, const Group& group) : wire_(wire), group_(group) {}
 
   /// Answers and hears other ranks; to be called now and then while calls are open. Throws
   /// TransportError with the words that another rank tells.
@@ -29,7 +27,7 @@ class RollCall {
   /// as soon as all ranks have answered, or a second is over. `waited_for`: the ranks whose
   /// messages this one lacks.
   std::optional<std::string> ask(uint64_t number, Kind kind, const std::vector<int>& waited_for,
-                                 double timeout_s, Clock::time_point now);
+                                 double timeout_s, Time now);
 
   /// The call `number` has ended: others may be asked for.
   void over(uint64_t number) noexcept;
@@ -51,13 +49,12 @@ class RollCall {
 
   Answer answer(uint64_t number) const;
   std::string text_of(const std::vector<int>& ranks) const;
-  /// Of `size` bytes, which stay for ever: MPI may read them as long as the process lives.
-  void send_away(const void* bytes, size_t size, int peer, int tag) noexcept;
   std::string verdict(Kind kind, const std::vector<int>& waited_for, double timeout_s) const;
 
-  Communicator& communicator_;
+  Wire& wire_;
+  const Group& group_;
   std::optional<uint64_t> asked_;
-  Clock::time_point answers_until_{};
+  Time answers_until_;
   std::vector<std::optional<Answer>> answers_;
 };
 

@@ -36,8 +36,9 @@ std::string text_of(const Signature& signature) {
     const bool gives = signature.kind == Kind::kBroadcast || signature.kind == Kind::kScatter;
     text += base::cat(gives ? " from rank " : " to rank ", signature.root);
   }
-  if (signature.wire != Wire::kSame) {
-    text += signature.wire == Wire::kBf16 ? ", compressed to bf16" : ", compressed to f16";
+  if (signature.compression != Compression::kNone) {
+    text += signature.compression == Compression::kBf16 ? ", compressed to bf16"
+                                                        : ", compressed to f16";
   }
   if (signature.way != Way::kMessages) {
     text += signature.way == Way::kNode ? ", by memory of the node" : ", by gloo";

@@ -7,13 +7,14 @@
 #include <type_traits>
 #include <vector>
 
-#include "ranks/communicator.h"
+#include "ranks/group.h"
+#include "schedule/elements.h"
 
 namespace gear::process_group {
 
 /// How the bytes of a call go from rank to rank.
 enum class Way : uint8_t {
-  kMessages,  ///< of MPI
+  kMessages,  ///< of the wire
   kNode,      ///< memory that ranks of a node share
   kGloo,
 };
@@ -27,7 +28,7 @@ struct Signature {
   uint32_t part = 0;      ///< of a call for several tensors
   uint32_t parts = 1;
   Kind kind = Kind::kBarrier;
-  Wire wire = Wire::kSame;
+  Compression compression = Compression::kNone;
   Way way = Way::kMessages;
   bool is_sparse = false;
   bool is_of_all = false;  ///< its parts
@@ -67,7 +68,7 @@ std::array<char, kLength> short_name(std::string_view name) {
 /// As in "all_reduce of 4 Float by SUM".
 std::string text_of(const Signature& signature);
 
-/// The words of an error on rank `rank`, as Communicator::shown has it, which gives `own` as call
+/// The words of an error on rank `rank`, as Group::shown has it, which gives `own` as call
 /// `number` of its group.
 std::string difference(const std::string& peer, const Signature& theirs, const std::string& rank,
                        const Signature& own, uint64_t number);

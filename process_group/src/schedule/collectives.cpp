@@ -79,7 +79,7 @@ void add_barrier(Schedule& schedule, Place place) {
 
 // What is done with a rank's reduced elements before others see them.
 std::function<void()> finishing(const Arithmetic& arithmetic, Block block, bool for_others) {
-  const bool rounds = for_others && arithmetic.wire != Wire::kSame;
+  const bool rounds = for_others && arithmetic.compression != Compression::kNone;
   if (arithmetic.divisor == 1 && !rounds) {
     return nullptr;
   }
@@ -89,7 +89,7 @@ std::function<void()> finishing(const Arithmetic& arithmetic, Block block, bool 
       divide(arithmetic.element, block.bytes, count, arithmetic.divisor);
     }
     if (rounds) {
-      round_to(arithmetic.wire, block.bytes, count);
+      round_to(arithmetic.compression, block.bytes, count);
     }
   };
 }
@@ -97,7 +97,7 @@ std::function<void()> finishing(const Arithmetic& arithmetic, Block block, bool 
 // Recursive doubling. Of the ranks beyond a power of two, each gives its array to a neighbour first
 // and gets the result from it last.
 Schedule small_all_reduce(Place place, Arithmetic arithmetic, Block data) {
-  arithmetic.wire = Wire::kSame;
+  arithmetic.compression = Compression::kNone;
   Schedule schedule{{}, arithmetic, {}};
   int power = 1;
   while (power * 2 <= place.size) {
@@ -169,7 +169,7 @@ Schedule reduce(Place place, Arithmetic arithmetic, std::byte* data, uint64_t co
   }
   const uint64_t length = count * arithmetic.bytes();
   if (length <= kSmallBytes) {
-    arithmetic.wire = Wire::kSame;
+    arithmetic.compression = Compression::kNone;
   }
   Schedule schedule{{}, arithmetic, {}};
   const auto real = [&](int number) { return (number + root) % place.size; };
@@ -198,7 +198,7 @@ Schedule reduce(Place place, Arithmetic arithmetic, std::byte* data, uint64_t co
 Schedule reduce_scatter(Place place, Arithmetic arithmetic, const std::vector<Block>& inputs,
                         Block output) {
   if (place.size > 1 && output.length <= kSmallBytes) {
-    arithmetic.wire = Wire::kSame;
+    arithmetic.compression = Compression::kNone;
   }
   Schedule schedule{{}, arithmetic, {}};
   const Block own = inputs[static_cast<size_t>(place.rank)];
@@ -298,6 +298,7 @@ Schedule all_gather_of_any(Place place, std::vector<Block> own,
   Schedule schedule;
   std::byte* const lengths = schedule.room(each * size);
   std::vector<Block> told;
+  told.reserve(size);
   for (size_t rank = 0; rank < size; ++rank) {
     told.push_back({lengths + rank * each, each});
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "schedule/place.h"
 #include "schedule/schedule.h"
 
 namespace gear::process_group {
@@ -13,11 +14,6 @@ namespace gear::process_group {
 /// The schedules of the collective operations. Pure arithmetic: all ranks that give the same sizes
 /// get schedules that fit together, and a sum has the same bits at every run and, where all ranks
 /// get it, on every rank.
-
-struct Place {
-  int rank;
-  int size;
-};
 
 /// Below so many bytes, ranks exchange whole arrays in log2(size) rounds; above it each rank
 /// reduces a part and sends that to all, which moves 2 (size - 1) / size of the bytes.

@@ -226,28 +226,29 @@ void divide(Element element, std::byte* values, uint64_t count, int64_t divisor)
   with_type(element, [&](auto value) { divide_all<decltype(value)>(values, count, divisor); });
 }
 
-void narrow(Wire wire, const std::byte* from, std::byte* to, uint64_t count) {
+void narrow(Compression compression, const std::byte* from, std::byte* to, uint64_t count) {
   const auto* const floats = reinterpret_cast<const float*>(from);
-  if (wire == Wire::kBf16) {
+  if (compression == Compression::kBf16) {
     narrow_as(floats, reinterpret_cast<Bf16*>(to), count);
   } else {
     narrow_as(floats, reinterpret_cast<F16*>(to), count);
   }
 }
 
-void widen(Wire wire, const std::byte* from, std::byte* to, uint64_t count) {
+void widen(Compression compression, const std::byte* from, std::byte* to, uint64_t count) {
   auto* const floats = reinterpret_cast<float*>(to);
-  if (wire == Wire::kBf16) {
+  if (compression == Compression::kBf16) {
     widen_as(reinterpret_cast<const Bf16*>(from), floats, count);
   } else {
     widen_as(reinterpret_cast<const F16*>(from), floats, count);
   }
 }
 
-void round_to(Wire wire, std::byte* values, uint64_t count) {
+void round_to(Compression compression, std::byte* values, uint64_t count) {
   auto* const floats = reinterpret_cast<float*>(values);
   for (uint64_t i = 0; i < count; ++i) {
-    floats[i] = wire == Wire::kBf16 ? load(store<Bf16>(floats[i])) : load(store<F16>(floats[i]));
+    floats[i] = compression == Compression::kBf16 ? load(store<Bf16>(floats[i]))
+                                                  : load(store<F16>(floats[i]));
   }
 }
 

@@ -12,7 +12,7 @@ enum class Element : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBf16, k
 enum class Reduction : uint8_t { kSum, kProduct, kMin, kMax, kAnd, kOr, kXor };
 
 /// How an array of float32 travels: as it is, or rounded to a type of half the size.
-enum class Wire : uint8_t { kSame, kBf16, kF16 };
+enum class Compression : uint8_t { kNone, kBf16, kF16 };
 
 uint64_t element_bytes(Element element);
 std::string_view reduction_name(Reduction reduction);
@@ -29,10 +29,10 @@ void combine(Element element, Reduction reduction, std::byte* into, const std::b
 /// values[i] /= divisor; integers are rounded towards zero. Not for bool.
 void divide(Element element, std::byte* values, uint64_t count, int64_t divisor);
 
-/// Rounds float32 to the wire's type, to nearest even; too large becomes infinity.
-void narrow(Wire wire, const std::byte* from, std::byte* to, uint64_t count);
-void widen(Wire wire, const std::byte* from, std::byte* to, uint64_t count);
+/// Rounds float32 to the type of the compression, to nearest even; too large becomes infinity.
+void narrow(Compression compression, const std::byte* from, std::byte* to, uint64_t count);
+void widen(Compression compression, const std::byte* from, std::byte* to, uint64_t count);
 /// Each value becomes what the others see of it.
-void round_to(Wire wire, std::byte* values, uint64_t count);
+void round_to(Compression compression, std::byte* values, uint64_t count);
 
 }  // namespace gear::process_group

@@ -43,8 +43,8 @@ struct Round {
 struct Arithmetic {
   Element element = Element::kU8;
   Reduction reduction = Reduction::kSum;
-  int64_t divisor = 1;      ///< the result is divided by it
-  Wire wire = Wire::kSame;  ///< other than kSame: of float32 alone
+  int64_t divisor = 1;                           ///< the result is divided by it
+  Compression compression = Compression::kNone;  ///< other than kNone: of float32 alone
 
   uint64_t bytes() const { return element_bytes(element); }
 };

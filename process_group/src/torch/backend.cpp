@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "engine/collective.h"
 #include "engine/log.h"
-#include "engine/message.h"
 
 namespace gear::process_group {
 
@@ -31,38 +29,18 @@ const Backend::Name Backend::kSend{Kind::kSend, OpType::SEND, "gear_mpi:send"};
 const Backend::Name Backend::kReceive{Kind::kReceive, OpType::RECV, "gear_mpi:recv"};
 const Backend::Name Backend::kReceiveAny{Kind::kReceive, OpType::RECVANYSOURCE, "gear_mpi:recv"};
 
-Backend::Backend(int rank, const std::vector<int>& world_ranks, const std::string& name,
-                 c10::intrusive_ptr<Options> options)
-    : ::c10d::Backend(rank, static_cast<int>(world_ranks.size())),
-      place_{rank, static_cast<int>(world_ranks.size())},
+Backend::Backend(std::shared_ptr<Carrier> carrier, c10::intrusive_ptr<Options> options)
+    : ::c10d::Backend(carrier->place().rank, carrier->place().size),
       options_(std::move(options)),
-      ring_(std::make_shared<Ring>(world_ranks, name, timeout_s(::c10d::kUnsetTimeout))),
+      carrier_(std::move(carrier)),
       devices_(options_->takes_gpus ? &gpus() : &host_alone()),
-      gloo_(ring_) {
-  TORCH_CHECK_VALUE(options_->segment_bytes > 0 && options_->segment_bytes % 64 == 0 &&
-                        options_->segment_bytes < uint64_t{1} << 31,
-                    "[mpi] pieces of ", options_->segment_bytes,
-                    " bytes: a multiple of 64 below 2 GiB is allowed");
-  GEAR_CHECK(ring_->communicator.place().rank == rank);
+      gloo_(carrier_->ring()) {
   share_memory(options_->takes_gpus && options_->shares_memory && at::hasCUDA());
   init();
 }
 
 void Backend::share_memory(bool wanted) {
-  constexpr uint64_t kSegments = 8;  // of a piece, which costs a GPU more than a message costs MPI
-  std::shared_ptr<NodeMemory> memory;
-  try {
-    memory =
-        NodeMemory::make(ring_->communicator.collectives(), place_, wanted,
-                         kSegments * options_->segment_bytes, timeout_s(::c10d::kUnsetTimeout));
-  } catch (...) {  // what ranks do together there may still be under way
-    Engine::instance().exclusively([&] {
-      ring_->communicator.fail(
-          "[mpi] the ranks of this group did not agree on the memory of their node: make another");
-    });
-    throw;
-  }
-  if (memory) {
+  if (auto memory = carrier_->share_memory(wanted, timeout_s(::c10d::kUnsetTimeout))) {
     node_ = std::make_shared<NodeStage>(std::move(memory));
   }
 }
@@ -83,7 +61,7 @@ void Backend::setTimeout(std::chrono::milliseconds timeout) {
   gloo_.set_timeout(timeout);
 }
 
-uint64_t Backend::getSequenceNumberForGroup() { return ring_->communicator.calls_begun(); }
+uint64_t Backend::getSequenceNumberForGroup() { return carrier_->ring()->group.calls_begun(); }
 
 double Backend::timeout_s(std::chrono::milliseconds asked) const {
   return std::chrono::duration<double>(asked == ::c10d::kUnsetTimeout ? options_->timeout : asked)
@@ -95,13 +73,13 @@ std::optional<Entry> Backend::entry_of(const Name& name, const Cargo& cargo,
   if (Log::current() == nullptr) {
     return std::nullopt;
   }
-  return Entry{.begin = Clock::now(),
+  return Entry{.begin = std::chrono::steady_clock::now(),
                .end = {},
                .bytes = cargo.bytes,
                .operation = kind_name(name.kind).data(),
                .dtype = cargo.dtype(),
                .route = route,
-               .group = &ring_->name,
+               .group = &carrier_->ring()->name,
                .group_size = size_,
                .number = -1,
                .failed = false};
@@ -109,7 +87,7 @@ std::optional<Entry> Backend::entry_of(const Name& name, const Cargo& cargo,
 
 c10::intrusive_ptr<Work> Backend::work_of(const Name& name, const Cargo& cargo, Tensors tensors,
                                           const char* route) const {
-  auto work = c10::make_intrusive<Work>(place_.rank, name.type, name.title, std::move(tensors));
+  auto work = c10::make_intrusive<Work>(rank_, name.type, name.title, std::move(tensors));
   work->log_as(entry_of(name, cargo, route));
   return work;
 }
@@ -128,7 +106,8 @@ Backend::WorkPointer Backend::run_by_gloo(const Name& name, const Cargo& cargo, 
                                           const ByGloo& by_gloo, const ByMpi& by_mpi) {
   Gloo::check(name.kind, cargo, terms.reduction);
   // What ranks compare is what they give by MPI; that no other tensors are taken has been checked.
-  const Operation given = by_mpi(Operations(place_, Wire::kSame, host_alone(), false));
+  const Operation given =
+      by_mpi(Operations(carrier_->place(), Compression::kNone, host_alone(), false));
   Signature signature = together(given.signatures);
   signature.way = Way::kGloo;
   if (name.kind == Kind::kGather || name.kind == Kind::kScatter) {  // alike, as gloo has it
@@ -165,15 +144,14 @@ Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, c
   for (const Operation::Sum& sum : operation.sums) {
     const Signature& signature = signatures[makes.size()];
     makes.emplace_back([this, &sum, &signature, &by_stage, wait_s] {
-      return std::make_shared<NodeSum>(ring_, signature, node_, by_stage, sum.dense, sum.arithmetic,
-                                       wait_s);
+      return std::make_shared<NodeSum>(carrier_->ring(), signature, node_, by_stage, sum.dense,
+                                       sum.arithmetic, wait_s);
     });
   }
   for (Schedule& schedule : operation.schedules) {
     const Signature& signature = signatures[makes.size()];
     makes.emplace_back([this, &signature, &schedule, wait_s] {
-      return std::make_shared<Collective>(ring_, signature, std::move(schedule),
-                                          options_->segment_bytes, wait_s);
+      return carrier_->begin(signature, std::move(schedule), wait_s);
     });
   }
   try {
@@ -189,7 +167,7 @@ Backend::WorkPointer Backend::run_by_mpi(const Name& name, const Cargo& cargo, c
 
 Backend::WorkPointer Backend::run_message(const Name& name, const at::Tensor& tensor, int peer,
                                           int tag) {
-  const int highest = ring_->communicator.highest_tag();
+  const int highest = carrier_->ring()->wire->highest_tag();
   TORCH_CHECK_VALUE(tag >= 0 && tag <= highest, "[mpi] tag ", tag, ": 0 to ", highest,
                     " is allowed with this MPI");
   Tensors tensors{.devices = devices_};
@@ -203,8 +181,7 @@ Backend::WorkPointer Backend::run_message(const Name& name, const at::Tensor& te
   }
   auto work = work_of(name, cargo_of({tensor}), std::move(tensors), "mpi");
   const auto make = [&] {
-    return std::make_shared<Message>(ring_, name.kind, bytes, peer, tag,
-                                     timeout_s(::c10d::kUnsetTimeout), stage);
+    return carrier_->begin({name.kind, bytes, peer, tag, stage}, timeout_s(::c10d::kUnsetTimeout));
   };
   try {
     work->begin({make}, false);
@@ -447,7 +424,7 @@ Backend::WorkPointer Backend::recv(List& tensors, int source, int tag) {
 }
 
 Backend::WorkPointer Backend::recvAnysource(List& tensors, int tag) {
-  return run_message(kReceiveAny, only(tensors), MPI_ANY_SOURCE, tag);
+  return run_message(kReceiveAny, only(tensors), Wire::kAnyone, tag);
 }
 
 }  // namespace gear::process_group

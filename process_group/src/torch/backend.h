@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "engine/carrier.h"
 #include "torch/gloo.h"
 #include "torch/gpu/node_sum.h"
 #include "torch/operations.h"
@@ -28,11 +29,9 @@ class Backend final : public ::c10d::Backend {
     bool shares_memory = false;
   };
 
-  /// Collective over `world_ranks`, the ranks of MPI_COMM_WORLD by rank of the group. `name`: of
-  /// the group, the same on all its ranks. Throws TransportError when ranks do not come within the
+  /// Collective over the carrier's group. Throws TransportError when ranks do not come within the
   /// options' timeout.
-  Backend(int rank, const std::vector<int>& world_ranks, const std::string& name,
-          c10::intrusive_ptr<Options> options);
+  Backend(std::shared_ptr<Carrier> carrier, c10::intrusive_ptr<Options> options);
   ~Backend() override;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
@@ -49,8 +48,8 @@ class Backend final : public ::c10d::Backend {
   using Lists = std::vector<std::vector<at::Tensor>>;
 
   /// How sums of float32 travel from here on, in large operations; the same on all ranks.
-  Wire wire() const noexcept { return wire_; }
-  void set_wire(Wire wire) noexcept { wire_ = wire; }
+  Compression compression() const noexcept { return compression_; }
+  void set_compression(Compression kind) noexcept { compression_ = kind; }
   /// From here on these go by way of the host, in the place of what the options say. Collective, as
   /// the constructor. `shares_memory`: as in Options. `devices` must outlive all operations.
   void set_devices(const Devices& devices, bool shares_memory);
@@ -121,14 +120,15 @@ class Backend final : public ::c10d::Backend {
                                    const char* route) const;
   std::optional<Entry> entry_of(const Name& name, const Cargo& cargo, const char* route) const;
   double timeout_s(std::chrono::milliseconds asked) const;
-  Operations operations() const { return {place_, wire_, *devices_, node_ != nullptr}; }
+  Operations operations() const {
+    return {carrier_->place(), compression_, *devices_, node_ != nullptr};
+  }
   void share_memory(bool wanted);
   void check_peer(int rank) const;
 
-  Place place_;
   c10::intrusive_ptr<Options> options_;
-  std::shared_ptr<Ring> ring_;
-  std::atomic<Wire> wire_{Wire::kSame};
+  std::shared_ptr<Carrier> carrier_;
+  std::atomic<Compression> compression_{Compression::kNone};
   std::atomic<const Devices*> devices_;
   std::shared_ptr<NodeStage> node_;
   Gloo gloo_;

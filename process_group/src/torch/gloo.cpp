@@ -70,7 +70,7 @@ void Gloo::check(Kind kind, const Cargo& cargo, const ReduceOp* reduction) {
 c10::intrusive_ptr<GlooWork> Gloo::run(::c10d::OpType type, const Signature& signature,
                                        const Cargo& cargo, const std::optional<Entry>& entry,
                                        double timeout_s, bool awaited, GlooStart::Begin begin) {
-  auto work = c10::make_intrusive<GlooWork>(ring_->communicator.place().rank, type, ring_, entry);
+  auto work = c10::make_intrusive<GlooWork>(ring_->place.rank, type, ring_, entry);
   try {
     work->begin(
         [&] {

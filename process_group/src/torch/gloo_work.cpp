@@ -36,8 +36,8 @@ GlooStart::GlooStart(std::shared_ptr<Ring> ring, const Signature& signature,
                      std::shared_ptr<GlooGroup> group, const char* dtype, Begin begin,
                      double timeout_s)
     : Call(std::move(ring), signature.kind, timeout_s),
-      number_(ring_->communicator.take_number(kind_)),
-      comparison_(ring_->communicator, number_, signature),
+      number_(ring_->group.take_number(kind_)),
+      comparison_(*ring_, number_, signature),
       group_(std::move(group)),
       dtype_(dtype),
       begin_(std::move(begin)) {
@@ -64,7 +64,7 @@ Step GlooStart::advance() {
   return Step::kEnded;
 }
 
-std::optional<std::string> GlooStart::late(Clock::time_point now) {
+std::optional<std::string> GlooStart::late(Time now) {
   std::vector<int> waited_for;
   if (!agreed_ && comparison_.waited_for() >= 0) {
     waited_for.push_back(comparison_.waited_for());
@@ -109,7 +109,7 @@ std::exception_ptr GlooWork::failure_to_begin() const {
 
 void GlooWork::write(bool failed) {
   if (entry_ && !is_written_.exchange(true)) {
-    entry_->end = Clock::now();
+    entry_->end = std::chrono::steady_clock::now();
     entry_->number = start_->number();
     entry_->failed = failed;
     Log::current()->write(*entry_);

@@ -50,7 +50,7 @@ class GlooStart final : public Call {
             std::shared_ptr<GlooGroup> group, const char* dtype, Begin begin, double timeout_s);
 
   Step advance() override;
-  std::optional<std::string> late(Clock::time_point now) override;
+  std::optional<std::string> late(Time now) override;
   void cancel() noexcept override {}
   int64_t number() const noexcept override { return static_cast<int64_t>(number_); }
 

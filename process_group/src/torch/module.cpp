@@ -8,7 +8,8 @@
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "engine/log.h"
-#include "ranks/world.h"
+#include "mpi/mpi_carrier.h"
+#include "mpi/world.h"
 #include "torch/backend.h"
 #include "transport/mpi/runtime.h"
 
@@ -37,13 +38,6 @@ void translate(std::exception_ptr thrown) {
   }
 }
 
-std::string mpi_version() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  int length = 0;
-  transport::mpi::check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
-  return {text, static_cast<size_t>(length)};
-}
-
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -51,10 +45,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   base::interrupt_check.store(&check_signals);
   py::register_local_exception_translator(&translate);
 
-  py::enum_<Wire>(module, "Wire")
-      .value("SAME", Wire::kSame)
-      .value("BF16", Wire::kBf16)
-      .value("F16", Wire::kF16);
+  py::enum_<Compression>(module, "Compression")
+      .value("NONE", Compression::kNone)
+      .value("BF16", Compression::kBf16)
+      .value("F16", Compression::kF16);
   py::enum_<Kind> kinds(module, "Kind");
   for (auto kind = Kind::kBroadcast; kind <= Kind::kReceive;
        kind = static_cast<Kind>(static_cast<uint8_t>(kind) + 1)) {
@@ -76,7 +70,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<Backend, ::c10d::Backend, c10::intrusive_ptr<Backend>>(module, "Backend")
       .def(py::init([](int rank, const std::vector<int>& world_ranks, const std::string& name,
                        c10::intrusive_ptr<Options> options) {
-             return c10::make_intrusive<Backend>(rank, world_ranks, name, std::move(options));
+             auto carrier = std::make_shared<MpiCarrier>(
+                 rank, world_ranks, name, options->segment_bytes,
+                 std::chrono::duration<double>(options->timeout).count());
+             return c10::make_intrusive<Backend>(std::move(carrier), std::move(options));
            }),
            py::arg("rank"), py::arg("world_ranks"), py::arg("name"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>())
@@ -89,7 +86,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           py::arg("devices"), py::arg("shares_memory"))
       .def_property_readonly("shares_memory", &Backend::shares_memory)
-      .def_property("wire", &Backend::wire, &Backend::set_wire)
+      .def_property("compression", &Backend::compression, &Backend::set_compression)
       .def_property_readonly("timeout",
                              [](Backend& backend) { return backend.getBackendOptions()->timeout; })
       .def_property_readonly("has_gloo",

@@ -46,7 +46,7 @@ Signature signature_of(Kind kind, const at::Tensor& tensor, const ::c10d::Reduce
   Signature signature = signature_of(kind, tensor);
   signature.count = tensor.numel();
   signature.reduction = short_name<sizeof signature.reduction>(title_of(op));
-  signature.wire = arithmetic.wire;
+  signature.compression = arithmetic.compression;
   return signature;
 }
 
@@ -90,7 +90,7 @@ bool Operations::is_root(int64_t root) const {
 Arithmetic Operations::arithmetic_of(const at::Tensor& tensor, const Op& op) const {
   Arithmetic arithmetic = gear::process_group::arithmetic_of(tensor, op, place_.size);
   if (arithmetic.element == Element::kF32 && arithmetic.reduction == Reduction::kSum) {
-    arithmetic.wire = wire_;
+    arithmetic.compression = compression_;
   }
   return arithmetic;
 }
@@ -111,7 +111,7 @@ bool Operations::is_for_node(const List& tensors, const Op& op) const {
   return on_node_ && std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
            return devices_.stages(tensor.device()) &&
                   tensor.nbytes() >= devices_.least_for_node() &&
-                  arithmetic_of(tensor, op).wire == Wire::kSame;
+                  arithmetic_of(tensor, op).compression == Compression::kNone;
          });
 }
 

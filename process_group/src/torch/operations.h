@@ -36,10 +36,10 @@ class Operations {
   using Lists = std::vector<List>;
   using Op = ::c10d::ReduceOp;
 
-  /// `wire`: how sums of float32 travel; `devices`: which go by way of the host; `on_node`: whether
-  /// GPUs may reduce by memory of the node.
-  Operations(Place place, Wire wire, const Devices& devices, bool on_node)
-      : place_(place), wire_(wire), devices_(devices), on_node_(on_node) {}
+  /// `compression`: how sums of float32 travel; `devices`: which go by way of the host; `on_node`:
+  /// whether GPUs may reduce by memory of the node.
+  Operations(Place place, Compression compression, const Devices& devices, bool on_node)
+      : place_(place), compression_(compression), devices_(devices), on_node_(on_node) {}
 
   Operation broadcast(const at::Tensor& tensor, int64_t root) const;
   /// Each of `tensors` by itself, as everywhere below where there are several inputs.
@@ -84,7 +84,7 @@ class Operations {
   size_t size() const { return static_cast<size_t>(place_.size); }
 
   Place place_;
-  Wire wire_;
+  Compression compression_;
   const Devices& devices_;
   bool on_node_;
 };

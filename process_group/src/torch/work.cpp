@@ -93,7 +93,7 @@ void Work::settle() {
     recordFunctionEndCallback_ = nullptr;
   }
   if (entry_) {
-    entry_->end = Clock::now();
+    entry_->end = std::chrono::steady_clock::now();
     entry_->number = calls_.empty() ? -1 : calls_.front()->number();
     entry_->failed = failure_ != nullptr;
     Log::current()->write(*entry_);

@@ -43,9 +43,9 @@ NodeSum::NodeSum(std::shared_ptr<Ring> ring, const Signature& signature,
       // Without the tensor's version: as with other backends, autograd sees no write.
       elements_(dense.variable_data().view({-1}).view(at::kByte).view(type_of(arithmetic.element))),
       arithmetic_(arithmetic),
-      place_(ring_->communicator.place()),
-      number_(ring_->communicator.take_number(kind_)),
-      comparison_(ring_->communicator, number_, signature) {
+      place_(ring_->place),
+      number_(ring_->group.take_number(kind_)),
+      comparison_(*ring_, number_, signature) {
   const auto size = static_cast<uint64_t>(place_.size);
   part_elements_ = part_bytes_of(dense.nbytes(), size, memory_.piece_bytes()) / arithmetic_.bytes();
   num_steps_ = divided_up(static_cast<uint64_t>(elements_.numel()), part_elements_ * size);
@@ -223,7 +223,7 @@ bool NodeSum::is_gpu_late() const {
       [](const Line* line) { return !line->marks.empty() && !line->marks.front()->reached(); });
 }
 
-std::optional<std::string> NodeSum::late(Clock::time_point now) {
+std::optional<std::string> NodeSum::late(Time now) {
   if (is_gpu_late()) {
     return late_gpu();
   }

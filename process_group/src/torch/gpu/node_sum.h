@@ -10,8 +10,8 @@
 #include <string>
 
 #include "engine/call.h"
+#include "mpi/node_memory.h"
 #include "ranks/comparison.h"
-#include "ranks/node_memory.h"
 #include "torch/gpu/page_lock.h"
 #include "torch/gpu/stage.h"
 
@@ -43,7 +43,7 @@ class NodeSum final : public Call {
           double timeout_s);
 
   Step advance() override;
-  std::optional<std::string> late(Clock::time_point now) override;
+  std::optional<std::string> late(Time now) override;
   void cancel() noexcept override;
   int64_t number() const noexcept override { return static_cast<int64_t>(number_); }
 

@@ -1,4 +1,4 @@
-#include "ranks/world.h"
+#include "mpi/world.h"
 
 #include <mpi.h>
 #include <unistd.h>
@@ -105,6 +105,13 @@ std::string from_rank_0(const std::string& text, double timeout_s) {
                 " s: rank 0, or one that passes it on, did not make the "
                 "same call; look at their output, or give a longer timeout"));
   return said.data();
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  return {text, static_cast<size_t>(length)};
 }
 
 }  // namespace gear::process_group

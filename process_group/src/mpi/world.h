@@ -24,6 +24,9 @@ int local_rank(double timeout_s);
 constexpr size_t kMostSaid = 1000;
 std::string from_rank_0(const std::string& text, double timeout_s);
 
+/// What the library says of itself.
+std::string mpi_version();
+
 /// Of this host: its name and its boot.
 uint64_t host_number();
 

@@ -1,4 +1,4 @@
-#include "ranks/node_memory.h"
+#include "mpi/node_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ranks/world.h"
+#include "mpi/world.h"
 #include "transport/mpi/runtime.h"
 #include "transport/mpi/waiting.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "schedule/collectives.h"
+#include "schedule/place.h"
 
 namespace gear::process_group {
 
