@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 20  # of a question
 
 
 class StoreServer:
-    """Keeps the texts, in a thread of rank 0's process, until that ends.
+    """Keeps the texts, in a thread of rank 0's process, until that ends or closes it.
 
     Raises:
         OSError: the address cannot be served.
@@ -34,11 +34,24 @@ class StoreServer:
         self._texts: dict[str, str] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ)
-        threading.Thread(target=self._serve, name="gear-store", daemon=True).start()
+        self._ended, self._end = socket.socketpair()
+        self._selector.register(self._ended, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="gear-store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, and all connections."""
+        self._end.close()
+        self._thread.join()
 
     def _serve(self) -> None:
         while True:
             for key, events in self._selector.select():
+                if key.fileobj is self._ended:
+                    for one in list(self._selector.get_map().values()):
+                        one.fileobj.close()  # type: ignore[union-attr]
+                    self._selector.close()
+                    return
                 if key.data is None:
                     self._accept(key.fileobj)
                     continue
@@ -146,6 +159,13 @@ class Store:
             self.host, self.port, self.wait_s, self.server, f"{self.prefix}{prefix}/", self._open()
         )
 
+    def close(self) -> None:
+        """Of the whole store, its parts included."""
+        if self._line is not None:
+            self._line.close()
+        if self.server is not None:
+            self.server.close()
+
     def set(self, key: str, text: str) -> None:
         self._ask("set", self.prefix + key, text)
 
@@ -190,6 +210,10 @@ class _Line:
         self._connection = connection
         self._answers = connection.makefile("rb")
         self._turn = threading.Lock()
+
+    def close(self) -> None:
+        self._answers.close()
+        self._connection.close()
 
     def ask(self, question: bytes) -> Any:
         try:
