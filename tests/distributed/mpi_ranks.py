@@ -176,6 +176,27 @@ def what_comes_late_touches_nothing() -> None:
     assert mine.count(0xEE) == 0
 
 
+def exchange_on(transport, sent: bytes) -> None:
+    while True:
+        came = transport.exchange([sent, b""] if transport.rank == 1 else [b"", b""])
+        if transport.rank == 0:
+            assert came[1] == sent
+
+
+def words_amid_a_cut_entry() -> None:
+    """Rank 1 gives up in the middle of an entry, whose next pieces are shorter than its words: rank
+    0 reads these, and none of its bytes is theirs."""
+    failure = _core.Failure()
+    transport = _core.mpi_transport(WORLD, 60.0, message_bytes=64, failure=failure)
+    transport.allgather(b"x")
+    words = "[transport] rank 1 ended with ValueError: " + "boom" * 200
+    if transport.rank == 1:
+        threading.Timer(0.5, failure.tell, [words]).start()
+    with pytest.raises(TransportError) as caught:
+        exchange_on(transport, b"\xee" * (1 << 20))
+    assert str(caught.value) == words
+
+
 def send_after(transport) -> None:
     transport.allgather(b"x")
     transport.exchange([b"", b"x" * 2**20], [0, 0])

@@ -79,6 +79,10 @@ def test_what_comes_late_touches_nothing():
 
 
 @pytest.mark.mpi
+def test_words_amid_a_cut_entry_are_no_piece_of_it():
+    mpirun(2, RANKS, "words_amid_a_cut_entry", fails=True)
+
+
 @pytest.mark.mpi
 def test_who_only_sends_hears_of_failures():
     mpirun(2, RANKS, "who_only_sends_hears_of_failures", fails=True)
