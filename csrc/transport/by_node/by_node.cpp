@@ -22,7 +22,7 @@ using Seconds = std::chrono::duration<double>;
 
 // Of more ranks, not each asks for all; they hear from the head of their node.
 constexpr uint32_t kAskAll = 64;
-constexpr double kRollCallLasts = 5;     // s
+constexpr double kRollCallLasts = 5;    // s
 constexpr double kRollCallShare = 0.5;  // of the time-out, that it begins earlier
 
 Clock::duration in_clock(double seconds) {
