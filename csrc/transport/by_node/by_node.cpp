@@ -280,7 +280,7 @@ std::vector<uint64_t> ByNode::told_sizes(std::span<const ConstBytes> to) {
     }
   }
   waits_ = Waits::kFarForAll;
-  const std::vector<uint64_t> columns = exchange_blocks(rows);
+  std::vector<uint64_t> columns = exchange_blocks(rows);
   if (!near_) {
     return columns;
   }
