@@ -276,7 +276,7 @@ std::string spread(const Job& job, uint32_t size, double unit, const Of& of) {
   const double middle = sorted[size / 2];
   const double most = sorted.back();
   char text[80];
-  std::snprintf(text, sizeof text, "%10.2f %10.2f %10.2f", middle, most, values[0]);
+  std::snprintf(text, sizeof text, "%10.3f %10.3f %10.3f", middle, most, values[0]);
   return text;
 }
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Measure what the ranks' meeting costs the store of rank 0: questions, seconds, CPU.
 
-    python benchmarks/meeting.py                          64, 256 and 1,024 ranks
+    python benchmarks/meeting.py                          64, 256 and 1,024 ranks, all at once
+    python benchmarks/meeting.py --spread-s 20            one after the other, in 20 s
     python benchmarks/meeting.py --ranks 64 --said-bytes 500 --json out.json
 
 A torch TCPStore serves in a process of its own. Ranks are threads of a few others, each with its
-own connection: all of them come at once, take their places, wait until all have come and read what
-all said, as the ranks of a launch do (gear/distributed/channels/roster.py). Their seconds are this
-machine's, which plays all of the ranks; the server's CPU seconds are what rank 0 would bear.
+own connection: they come at once or by and by, take their places, wait until all have come and read
+what all said, as the ranks of a launch do (gear/distributed/channels/roster.py). Their seconds are
+this machine's, which plays all of the ranks; the server's CPU seconds are what rank 0 would bear.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import multiprocessing
 import threading
@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import machine
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from gear.distributed.channels.roster import said_by_all, wait_for_places
 
-PLAYERS = 4  # processes
+PLAYERS = 16  # processes
 ADDRESS = "127.0.0.1"
 QUESTIONS = ("add", "check", "compare_set", "get", "multi_get", "set")
 
@@ -57,39 +58,41 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--ranks", default="64,256,1024", metavar="A,B", help="%(default)s")
     parser.add_argument("--said-bytes", type=int, default=300, metavar="N", help="of a rank")
+    parser.add_argument(
+        "--spread-s", type=float, default=0.0, metavar="S", help="from the first rank to the last"
+    )
     parser.add_argument("--timeout-s", type=float, default=300.0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     return parser.parse_args(arguments)
 
 
 def connect(port: int, serves: bool, timeout_s: float) -> Any:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
     wait = timedelta(seconds=timeout_s)
     return TCPStore(ADDRESS, port, None, serves, wait, False)
 
 
 def serve(link: Any, timeout_s: float) -> None:
-    """Tells its port; whenever it is asked then, its CPU seconds."""
+    """Tells its port; then, as long as it is asked, its CPU seconds."""
     store = connect(0, True, timeout_s)
     link.send(store.port)
-    with contextlib.suppress(EOFError):
-        while True:
-            link.recv()
-            link.send(time.process_time())
+    while link.recv():
+        link.send(time.process_time())
 
 
-def play(ranks: range, size: int, port: int, said: int, gate: Barrier, link: Any, s: float) -> None:
+def play(
+    ranks: range, chosen: argparse.Namespace, size: int, port: int, gate: Barrier, link: Any
+) -> None:
     """Plays `ranks`; sends when the last of them knew all, and what they asked."""
-    stores = [Counted(connect(port, False, s)) for _ in ranks]
+    stores = [Counted(connect(port, False, chosen.timeout_s)) for _ in ranks]
     known = [0.0] * len(ranks)
     here = threading.Barrier(len(ranks) + 1)
 
     def be(place: int, rank: int) -> None:
         store = stores[place]
         here.wait()
-        deadline = time.monotonic() + s
-        store.compare_set(f"rank {rank}", "", json.dumps({"member": "m" * said}))
+        time.sleep(chosen.spread_s * rank / size)
+        deadline = time.monotonic() + chosen.timeout_s
+        store.compare_set(f"rank {rank}", "", json.dumps({"member": "m" * chosen.said_bytes}))
         absent = wait_for_places(store, size, deadline)
         if not absent and len(said_by_all(store)) == size:
             known[place] = time.monotonic()
@@ -106,11 +109,11 @@ def play(ranks: range, size: int, port: int, said: int, gate: Barrier, link: Any
     gate.wait()  # a store that loses its clients works too
 
 
-def measure(size: int, said: int, timeout_s: float) -> dict[str, Any]:
+def measure(size: int, chosen: argparse.Namespace) -> dict[str, Any]:
     """One meeting of `size` ranks."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # torch takes its time to be imported, once
     server, far_end = context.Pipe()
-    processes: list[Any] = [context.Process(target=serve, args=(far_end, timeout_s))]
+    processes: list[Any] = [context.Process(target=serve, args=(far_end, chosen.timeout_s))]
     processes[0].start()
     port = server.recv()
     players = min(PLAYERS, size)
@@ -119,13 +122,13 @@ def measure(size: int, said: int, timeout_s: float) -> dict[str, Any]:
     for player in range(players):
         link, far_end = context.Pipe()
         ranks = range(player * size // players, (player + 1) * size // players)
-        arguments = (ranks, size, port, said, gate, far_end, timeout_s)
+        arguments = (ranks, chosen, size, port, gate, far_end)
         processes.append(context.Process(target=play, args=arguments))
         processes[-1].start()
         links.append(link)
 
     def cpu_s() -> float:
-        server.send(None)
+        server.send(True)
         return float(server.recv())
 
     gate.wait()
@@ -133,11 +136,13 @@ def measure(size: int, said: int, timeout_s: float) -> dict[str, Any]:
     told = [link.recv() for link in links]
     used = cpu_s() - before
     gate.wait()
-    server.close()
+    server.send(False)
     for process in processes:
         process.join()
     if min(first for first, _, _ in told) == 0:
-        raise SystemExit(f"not all of {size} ranks came to know each other in {timeout_s:g} s")
+        raise SystemExit(
+            f"not all of {size} ranks came to know each other in {chosen.timeout_s:g} s"
+        )
     seconds = max(last for _, last, _ in told) - begun
     asked: Counter[str] = sum((each for _, _, each in told), Counter())
     return {
@@ -148,7 +153,8 @@ def measure(size: int, said: int, timeout_s: float) -> dict[str, Any]:
         "questions_per_second": asked.total() / seconds,
         "asked": dict(asked),
         "server_cpu_s": used,
-        "bytes_of_all": size * said,
+        "said_bytes": chosen.said_bytes,
+        "spread_s": chosen.spread_s,
     }
 
 
@@ -166,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     print("  ".join(f"{name:>15}" for name in columns))
     for size in map(int, chosen.ranks.split(",")):
-        results.append(measure(size, chosen.said_bytes, chosen.timeout_s))
+        results.append(measure(size, chosen))
         print("  ".join(f"{text(results[-1]):>15}" for text in columns.values()), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(json.dumps({"machine": facts, "meetings": results}, indent=1) + "\n")

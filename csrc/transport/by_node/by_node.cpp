@@ -22,8 +22,8 @@ using Seconds = std::chrono::duration<double>;
 
 // Of more ranks, not each asks for all; they hear from the head of their node.
 constexpr uint32_t kAskAll = 64;
-constexpr double kRollCallLasts = 5;     // s
-constexpr double kRollCallShare = 0.25;  // of the time-out, that it begins earlier
+constexpr double kRollCallLasts = 5;    // s
+constexpr double kRollCallShare = 0.5;  // of the time-out, that it begins earlier
 
 Clock::duration in_clock(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
@@ -290,7 +290,7 @@ std::vector<uint64_t> ByNode::told_sizes(std::span<const ConstBytes> to) {
     }
   }
   waits_ = Waits::kFarForAll;
-  const std::vector<uint64_t> columns = exchange_blocks(rows);
+  std::vector<uint64_t> columns = exchange_blocks(rows);
   if (!near_) {
     return columns;
   }

@@ -10,8 +10,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A rank that waits looks every kInterruptEvery, and a busy machine takes its time.
-constexpr auto kAnAnswer = 4 * base::kInterruptEvery;
+// A rank that waits looks every kInterruptEvery, a connection takes some looks, and a busy machine
+// its time.
+constexpr auto kAnAnswer = 8 * base::kInterruptEvery;
 constexpr int kMostTurns = 64;  // of the mail, which others may keep busy for ever
 
 }  // namespace
