@@ -121,7 +121,7 @@ def test_what_is_refused_at_once_says_so_too(name: str) -> None:
 def test_a_rank_0_without_others_says_whom_it_waits_for(
     name: str, alone: pytest.MonkeyPatch, heard: Heard
 ) -> None:
-    alone.setattr(from_environment, "_installed", {"torch"}.__contains__)
+    alone.setattr(from_environment, "installed", {"torch"}.__contains__)
     for key, value in LAUNCHERS[name].items():
         alone.setenv(key, value)
     alone.setenv("MASTER_ADDR", "localhost")
@@ -139,7 +139,7 @@ def test_a_rank_without_rank_0_says_so(
     agent: bool, alone: pytest.MonkeyPatch, heard: Heard
 ) -> None:
     """Also one of torchrun's, whose agent serves the address and has gone."""
-    alone.setattr(from_environment, "_installed", {"torch"}.__contains__)
+    alone.setattr(from_environment, "installed", {"torch"}.__contains__)
     env = LAUNCHERS["torchrun"] if agent else PLAIN | {"RANK": "1"}
     port = str(fresh_port())
     for key, value in (env | {"MASTER_PORT": port}).items():
@@ -163,7 +163,7 @@ def test_the_first_call_of_mpi_is_told_of(
         assert heard.event.wait(60)
         raise Enough
 
-    alone.setattr(from_environment, "_installed", PACKAGES.__contains__)
+    alone.setattr(from_environment, "installed", PACKAGES.__contains__)
     alone.setattr(from_environment, "initialise_mpi", initialise)
     for key, value in LAUNCHERS[name].items():
         alone.setenv(key, value)

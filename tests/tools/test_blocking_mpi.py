@@ -39,7 +39,7 @@ MAY_WAIT = {
     ): "the message has come, and is so short that MPI has sent all of it at once",
 }
 # Of mpi4py, by method.
-PYTHON_RETURN = {"Improbe", "Ibarrier", "Idup", "Irecv", "Isend", "Test"}
+PYTHON_RETURN = {"Iallgather", "Iallgatherv", "Ibarrier", "Idup"}
 PYTHON_WAITS = set(
     """Wait Waitall Waitany Waitsome Send Ssend Bsend Rsend Recv Sendrecv Probe Mprobe Barrier Bcast
     Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Reduce Allreduce Scan

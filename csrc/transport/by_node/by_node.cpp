@@ -50,7 +50,7 @@ class ByNode final : public Transport {
         node_(places_->node_of(far_->rank())),
         spans_(far_->size()) {}
 
-  std::string_view name() const noexcept override { return "by_node"; }
+  std::string_view name() const noexcept override { return far_->name(); }
   uint32_t rank() const noexcept override { return far_->rank(); }
   uint32_t size() const noexcept override { return far_->size(); }
   double timeout_s() const noexcept override { return timeout_s_; }

@@ -10,7 +10,7 @@
 
 namespace gear::transport {
 
-/// "by_node": control goes inside the nodes first, then between one rank a node. The first rank of
+/// Named as `far`: control goes inside the nodes first, then between one rank a node. The first rank of
 /// a node, which is its lowest, is its head:
 ///
 ///     allgather            near: all of a node to each other

@@ -20,7 +20,6 @@ LATE = re.compile(
     r"did not take part in (?:\w+|the start of the transport) within (\S+) s: see what "
     r"(?:it does|they do), or set a longer time-out"
 )
-KINDS = {"by_node": "libfabric"}  # what carries bytes between the nodes
 ONE = re.compile(r"\brank (\d+)(?: \(pid \d+\))?(?! \(pid)")
 MANY = re.compile(r"\branks ((?:\d+, )*\d+) and (\d+)( more)?")
 
@@ -78,7 +77,7 @@ class TransportChannel(Channel):
         handle: int = 0,
     ) -> None:
         super().__init__(transport.rank, transport.size, transport.timeout_s)
-        self.kind = KINDS.get(transport.name, transport.name)
+        self.kind = transport.name
         self.members = tuple(members)
         self.failure = failure
         self._transport: _core.Transport | None = transport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -16,7 +15,14 @@ from gear.distributed.channels.framework import FrameworkRanks
 from gear.distributed.channels.horovod import HorovodRanks
 from gear.distributed.channels.mpi import MpiRanks, initialise_mpi, is_of_the_core
 from gear.distributed.meeting.from_torch import meet_at_store, meet_by_torch, waiting_for
-from gear.distributed.meeting.launch import ALONE, OWN_MPI, Launch, find_launch, launcher_name
+from gear.distributed.meeting.launch import (
+    ALONE,
+    OWN_MPI,
+    Launch,
+    find_launch,
+    installed,
+    launcher_name,
+)
 from gear.distributed.meeting.meeting import Meeting, given_to_all
 from gear.distributed.same import check_same
 from gear.distributed.timeout import Limit
@@ -37,12 +43,12 @@ def meet_by_environment(timeout_s: float, transport: str) -> Meeting:
         return meet_by_horovod(None, timeout_s, transport)
     if running == "mpi4py":
         return meet_by_mpi(None, timeout_s, transport)
-    launch = find_launch(os.environ, _installed)
+    launch = find_launch(os.environ, installed)
     own: _core.Transport | None = None
     failure = _core.Failure()
     if launch.via == "mpi":
         with waiting_for(launch, "the other ranks, in MPI_Init", None):
-            if _installed("mpi4py"):
+            if installed("mpi4py"):
                 initialise_mpi(timeout_s)
                 seen = _mpi4py_sees()
             else:
@@ -120,14 +126,14 @@ def _unless_mpi_is_another(launch: Launch, seen: int) -> Launch:
     it."""
     if launch.size in (0, seen):
         return launch
-    who = "mpi4py" if _installed("mpi4py") else "GEAR"
+    who = "mpi4py" if installed("mpi4py") else "GEAR"
     problem = (
         f"[group] {launch.found} say {launch.size} ranks and {who} sees {seen}: {who} uses "
         "another MPI than the launcher"
     )
     try:
         other = find_launch(
-            os.environ, lambda name: name not in ("mpi4py", OWN_MPI) and _installed(name)
+            os.environ, lambda name: name not in ("mpi4py", OWN_MPI) and installed(name)
         )
     except InvalidArgument as error:
         raise InvalidArgument(
@@ -154,9 +160,3 @@ def _initialised() -> str | None:
     if mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
         return "mpi4py"
     return None
-
-
-def _installed(package: str) -> bool:
-    if package == OWN_MPI:
-        return bool(_core.build_info()["mpi"])
-    return importlib.util.find_spec(package) is not None

@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
+from gear import _core
 from gear.errors import InvalidArgument
 
 # Ports that Linux does not give to outgoing connections (from 32768 on).
@@ -71,6 +73,13 @@ MPI_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Cray
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH
 )
+
+
+def installed(package: str) -> bool:
+    """Whether it can be imported, or is an MPI of GEAR's (OWN_MPI); nothing is imported."""
+    if package == OWN_MPI:
+        return bool(_core.build_info()["mpi"])
+    return find_spec(package) is not None
 
 
 def find_launch(env: Mapping[str, str], installed: Callable[[str], bool]) -> Launch:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 
 import gear
-from gear.distributed.meeting.launch import ALONE, Launch, find_launch
+from gear.distributed.meeting.launch import ALONE, Launch, find_launch, installed
 from gear.distributed.meeting.meeting_point import decline, has_come
 from gear.distributed.timeout import SLICE_S
 from gear.train.config import Ddp, Horovod, Place
@@ -24,13 +23,13 @@ def decline_for(words: Mapping[str, object], error: BaseException) -> None:
     """
     try:
         if words.get("world_size") is None:
-            launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
+            launch = find_launch(os.environ, installed)
         else:
             launch = Launch(
                 "environment",
                 int(str(words["rank"])),
                 int(str(words["world_size"])),
-                "torch",
+                "store",
                 str(words.get("dist.master_addr", "127.0.0.1")),
                 int(str(words.get("dist.master_port", 29500))),
             )
@@ -52,7 +51,7 @@ def start_ranks(place: Place) -> Ranks:
     """
     if isinstance(place.dist, Horovod):
         return start_horovod(place, place.dist.timeout_s)
-    launch = find_launch(os.environ, lambda package: find_spec(package) is not None)
+    launch = find_launch(os.environ, installed)
     by_hand = place.world_size is not None
     if not isinstance(place.dist, Ddp):
         size = place.world_size if by_hand else launch.size

@@ -290,6 +290,7 @@ std::optional<std::string> Collective::late(Time now) {
 }
 
 void Collective::cancel() noexcept {
+  comparison_.cancel();
   if (ring_->wire->settle(requests_)) {
     return;
   }

@@ -21,6 +21,12 @@ Comparison::~Comparison() {
   }
 }
 
+void Comparison::cancel() noexcept {
+  if (ring_.wire->settle(sent_)) {
+    sent_.clear();
+  }
+}
+
 bool Comparison::advance() {
   Wire& wire = *ring_.wire;
   const Place place = wire.place();

@@ -26,6 +26,8 @@ class Comparison {
 
   /// Goes on as far as it can; whether all ranks agree. Throws TransportError where they do not.
   bool advance();
+  /// Of a group that has failed: gives back what has ended.
+  void cancel() noexcept;
   /// Whose message it lacks; -1: none.
   int waited_for() const noexcept;
 
