@@ -110,6 +110,7 @@ class FarRank final : public Transport {
   uint32_t rank() const noexcept override { return member_.rank; }
   uint32_t size() const noexcept override { return member_.size; }
   double timeout_s() const noexcept override { return member_.timeout_s; }
+  void set_timeout_s(double timeout_s) override { member_.timeout_s = timeout_s; }
 
   void allgather(ConstBytes mine, Bytes all) override {
     transport::check_allgather(size(), mine, all);
