@@ -10,8 +10,8 @@
 
 namespace gear::transport {
 
-/// Named as `far`: control goes inside the nodes first, then between one rank a node. The first rank of
-/// a node, which is its lowest, is its head:
+/// Named as `far`: control goes inside the nodes first, then between one rank a node. The first
+/// rank of a node, which is its lowest, is its head:
 ///
 ///     allgather            near: all of a node to each other
 ///                          far:  heads to each other, ceil(log2 nodes) rounds where far
