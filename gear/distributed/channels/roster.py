@@ -46,8 +46,9 @@ def wait_for_places(
     """
     absent = list(range(size))
     whole = whole or store
-    in_time(deadline, partial(_count, store, size), SILENT)
-    ask_who = time.monotonic() + WHO_S
+    came = in_time(deadline, partial(_count, store, size), SILENT)
+    lookers = 1 if came == 1 else size  # of those that look who is missing as often as this rank
+    ask_who = time.monotonic() + max(WHO_S, _pause_of_lookers(lookers, size))
     while True:
         now = time.monotonic()
         each = now >= min(ask_who, deadline - POLL_S)
@@ -65,8 +66,9 @@ def wait_for_places(
             tell(absent)
         if not absent or now >= deadline:
             return absent
-        if each:  # as all do: together they leave the store half of its time
-            ask_who = time.monotonic() + max(WHO_S, 2 * size * (time.monotonic() - now))
+        if each:  # together they leave the store half of its time
+            took = 2 * lookers * (time.monotonic() - now)
+            ask_who = time.monotonic() + max(WHO_S, took, _pause_of_lookers(lookers, len(absent)))
         time.sleep(min(pause_of(size), max(deadline - time.monotonic(), 0)))
 
 
@@ -76,9 +78,17 @@ def pause_of(size: int) -> float:
     return max(POLL_S, size * QUESTIONS / MOST_QUESTIONS)
 
 
-def _count(store: Any, size: int) -> None:
-    if store.add("came", 1) == size:
+def _pause_of_lookers(lookers: int, missing: int) -> float:
+    """The same between two looks who is missing, which cost two questions a missing rank."""
+    return 2 * missing * lookers / MOST_QUESTIONS
+
+
+def _count(store: Any, size: int) -> int:
+    """Returns the how manyth rank this is."""
+    came = int(store.add("came", 1))
+    if came == size:
         _collect(store, size)
+    return came
 
 
 def _collect(store: Any, size: int) -> None:
