@@ -141,7 +141,7 @@ void FabricMessages::begin(FrameKind kind) {
   outgoing_.clear();
   const std::lock_guard guard(mail_->mutex());
   ++channel_->call;
-  channel_->kind = kind;
+  channel_->former = std::exchange(channel_->kind, kind);
   channel_->in_call = true;
   channel_->answers.clear();
   channel_->awaited.clear();

@@ -219,8 +219,9 @@ void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) co
   if (channel.closed) {
     return;
   }
-  if (head.call <= channel.call && head.kind != channel.kind) {
-    amiss(other_call_text(head.source, frame_name(head.kind), rank_, frame_name(channel.kind)));
+  const FrameKind own = head.call + 1 == channel.call ? channel.former : channel.kind;
+  if (head.call <= channel.call && head.kind != own) {
+    amiss(other_call_text(head.source, frame_name(head.kind), rank_, frame_name(own)));
     return;
   }
   if (head.call < channel.call || (head.call == channel.call && !channel.in_call)) {

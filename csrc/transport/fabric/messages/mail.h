@@ -52,6 +52,7 @@ struct Channel {
 
   uint64_t call = 0;  ///< that this rank is in, or was in last
   FrameKind kind = FrameKind::kAllgather;
+  FrameKind former = FrameKind::kAllgather;  ///< of the call before
   bool in_call = false;
   std::vector<uint32_t> awaited;  ///< told to those that ask
 
