@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="bbafc755ff23be0b3111d30279d795b3b37c4e258dea572deebee22ea12976bc")
+    version("0.1.0", sha256="0976646a52b63f225a01ef13be6d49febcb9a8ed2468a439027430d4ff49d50a")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}
