@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 # libfabric's tcp keeps 1,024 of them: 17 MiB a rank by its own default, so 2. Longer messages pass.
 SMALL_BUFFERS = ("FI_TCP_MAX_RX_SIZE", "1024")
+MOST_BY_MEMORY = 1024  # ranks of a node that shared_memory carries
 SLOW = "a rank does not answer"
 # In which the operator names the network interface: libfabric goes by these itself,
 BY_LIBFABRIC = ("GEAR_FABRIC_DOMAIN", "FI_TCP_IFACE")
@@ -99,7 +100,8 @@ def connect(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel:
         TransportError: a rank does not answer, or has ended.
     """
     one_node = len({(member.node, member.host) for member in ranks.members}) == 1
-    if wanted != "group" and one_node and wanted != "libfabric":
+    by_memory = one_node and ranks.size <= MOST_BY_MEMORY
+    if wanted != "group" and by_memory and wanted != "libfabric":
         return _by_memory(ranks, meeting)
     if wanted != "group":
         channel = _by_libfabric(ranks, wanted, master, meeting)
@@ -133,7 +135,7 @@ def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Chann
     nodes = Places(ranks.rank, ranks.members).nodes
     own = [rank for rank, node in enumerate(nodes) if node == nodes[ranks.rank]]
     room = None
-    if place is not None and own[0] == ranks.rank and len(own) > 1:
+    if place is not None and own[0] == ranks.rank and 1 < len(own) <= MOST_BY_MEMORY:
         with contextlib.suppress(OutOfMemory):  # then all are told across the nodes
             name = _core.made_up_name()
             room = _core.SharedRoom(name, len(own))
