@@ -10,6 +10,8 @@ code: its traceback comes before that line, always.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 import threading
@@ -45,12 +47,14 @@ def _main(given: list[str]) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     try:
-        return _run(given)
+        code = _run(given)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader of the output has gone (`gear ... | head`): nothing is left to say.
-        sys.stdout = None
+        _drop_output()
         return 141
     except Exception as error:
         if debug:
@@ -86,6 +90,14 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         raise UsageError(f"[cli] {error.format_message()}") from error
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """What is left of it is written when Python ends, which would say that it cannot be."""
+    with contextlib.suppress(OSError):  # not a file of the system
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _followed_an_interrupt(error: BaseException) -> bool:
