@@ -234,7 +234,6 @@ def _lack(reaches: list[Reach]) -> str:
 
 def _first_word(transport: _core.Transport) -> _core.Transport:
     """With the connections that an allgather needs."""
-    transport.allgather(b"")
     transport.allgather(b"?")
     return transport
 
