@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="7cbc93e2a66369f5c65a410b7bf3813157ac107de2fd2399e6d7386d82bb2652")
+    version("0.1.0", sha256="324f32961ca30725be2be11476522a53207ebb766ef96b38114da606d0f8e48e")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="7cbc93e2a66369f5c65a410b7bf3813157ac107de2fd2399e6d7386d82bb2652")
+    version("0.1.0", sha256="324f32961ca30725be2be11476522a53207ebb766ef96b38114da606d0f8e48e")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
