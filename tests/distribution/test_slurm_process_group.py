@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-WORKER = REPOSITORY / "tests" / "process_group" / "worker.py"
+WORKER = REPOSITORY / "process_group" / "tests" / "worker.py"
 
 
 def test_every_collective_as_on_gloo(cluster: Cluster) -> None:
