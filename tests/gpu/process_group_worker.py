@@ -390,6 +390,7 @@ def timing(group: Group, device: torch.device) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    gear_mpi.register()  # process_group.sh copies the package, without its entry point
     dist.init_process_group("gear_mpi", timeout=timedelta(seconds=60))
     rank = dist.get_rank()
     device = torch.device("cuda", rank % torch.cuda.device_count())

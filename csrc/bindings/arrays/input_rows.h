@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include <pybind11/numpy.h>
 
 #include "bindings/bindings.h"

@@ -1,5 +1,6 @@
 #include "store/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <locale>

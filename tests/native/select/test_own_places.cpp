@@ -1,6 +1,7 @@
 // A rank's items of a shuffled epoch, against looking at every item of the epoch.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "select/group/own_places.h"
