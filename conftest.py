@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# pytest puts this folder first, where gear has no compiled core: the one that is installed wins.
-sys.path.remove(str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parent))  # process_group.tests
 sys.path.insert(0, str(Path(__file__).parent / "tests"))  # reference.py and script.py, for all
+# process_group.tests; at the end, since an installed gear is not the one in this folder.
+sys.path.append(str(Path(__file__).parent))
 
 import kept_runs
 import slowness
