@@ -33,7 +33,8 @@
 
 #include "base/errors.h"
 #include "transport/by_node/by_node.h"
-#include "transport/fabric/messages/fabric_messages.h"
+#include "transport/fabric/fabric_frames.h"
+#include "transport/messages/messages.h"
 #include "transport/shared/shared_memory.h"
 
 namespace {
@@ -54,7 +55,7 @@ struct Work {
 
 // What a part of the work took of a rank.
 struct Part {
-  fabric::FrameCounts frames;
+  messages::FrameCounts frames;
   double seconds;
 };
 
@@ -168,11 +169,11 @@ void exchange_batch(Transport& messages, uint32_t batch, uint64_t seed) {
 
 // By node, where the ranks are told of nodes: each has the ranks after those of the one before.
 std::unique_ptr<Transport> open_transport(const Job& job, const Work& work, uint32_t rank,
-                                          std::shared_ptr<fabric::Mail> mail) {
+                                          std::shared_ptr<messages::Mail> mail) {
   const auto failure = std::make_shared<Failure>();
   if (work.nodes == 0) {
-    return std::make_unique<fabric::FabricMessages>(std::move(mail), rank, work.size, kTimeout,
-                                                    failure);
+    return std::make_unique<messages::Messages>(std::move(mail), rank, work.size, kTimeout,
+                                                failure);
   }
   std::vector<uint32_t> nodes;
   std::vector<uint32_t> near;
@@ -186,7 +187,7 @@ std::unique_ptr<Transport> open_transport(const Job& job, const Work& work, uint
   }
   const double limit_s = by_node_limit_s(kTimeout);
   auto far =
-      std::make_unique<fabric::FabricMessages>(std::move(mail), rank, work.size, limit_s, failure);
+      std::make_unique<messages::Messages>(std::move(mail), rank, work.size, limit_s, failure);
   std::unique_ptr<Transport> shared;
   if (near.size() > 1) {
     shared = make_shared_memory(std::string(job.name) + std::to_string(nodes[rank]), rank - near[0],
@@ -205,8 +206,11 @@ void be_rank(Job& job, const Work& work, uint32_t rank) {
     std::printf("%s\n", domain->text().c_str());
     std::fflush(stdout);
   }
-  const auto mail = std::make_shared<fabric::Mail>(std::move(domain), 0x6d616e79);
-  mail->know(rank, addresses_of(job, rank, work.size, mail->address()));
+  auto made = std::make_unique<fabric::FabricFrames>(std::move(domain));
+  fabric::FabricFrames& engine = *made;
+  const auto mail = std::make_shared<messages::Mail>(std::move(made), 0x6d616e79);
+  engine.know(addresses_of(job, rank, work.size, engine.address()));
+  mail->know(rank, work.size);
   const uint32_t sockets = open_files("socket:");
   const std::unique_ptr<Transport> transport = open_transport(job, work, rank, mail);
   mine.meet_s = since(begun);
@@ -217,11 +221,11 @@ void be_rank(Job& job, const Work& work, uint32_t rank) {
       return mail->counts();
     };
     meet(job, work.size);
-    const fabric::FrameCounts before = counted();
+    const messages::FrameCounts before = counted();
     const auto start = Clock::now();
     body();
     part.seconds = since(start);
-    const fabric::FrameCounts after = counted();
+    const messages::FrameCounts after = counted();
     part.frames = {after.sent - before.sent, after.sent_bytes - before.sent_bytes,
                    after.received - before.received, after.received_bytes - before.received_bytes};
   };
@@ -250,7 +254,7 @@ void be_rank(Job& job, const Work& work, uint32_t rank) {
   std::ranges::sort(each);
   mine.later.seconds = each[(each.size() + 1) / 2];
   const uint64_t times = std::max(1U, work.agreements - 1);
-  fabric::FrameCounts& frames = mine.later.frames;
+  messages::FrameCounts& frames = mine.later.frames;
   frames = {frames.sent / times, frames.sent_bytes / times, frames.received / times,
             frames.received_bytes / times};
   mine.sockets_agreed = open_files("socket:") - sockets;

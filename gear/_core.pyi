@@ -16,7 +16,6 @@ __all__: list[str] = [
     "FabricPlace",
     "Failure",
     "LoaderOptions",
-    "MpiTransport",
     "Peers",
     "Shard",
     "SharedRoom",
@@ -285,13 +284,6 @@ class Transport:
     @timeout_s.setter
     def timeout_s(self, arg1: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
 
-class MpiTransport(Transport):
-    @property
-    def gpu_aware(self) -> bool:
-        """
-        Whether this MPI says that it takes addresses of GPU memory.
-        """
-
 class SharedRoom:
     """
     The memory of a shared_memory transport.
@@ -545,9 +537,9 @@ def mpi_transport(
     communicator: typing.SupportsInt | typing.SupportsIndex,
     timeout_s: typing.SupportsFloat | typing.SupportsIndex,
     *,
-    message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576,
+    message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048520,
     failure: Failure | None = None,
-) -> MpiTransport:
+) -> Transport:
     """
     The ranks of an MPI communicator: its handle in Fortran, 0 for all. Collective.
     """

@@ -40,7 +40,7 @@ SUBJECTS = {
     ],
     "rdma": ["csrc/transport", "csrc/group", "tests/rdma", "tests/native/transport"],
     "mpich": [
-        *("process_group", "csrc/transport/mpi"),
+        *("process_group", "csrc/mpi", "csrc/transport/mpi"),
         *("examples/process_group", "tools/c10d.sh", "tools/unpack_mpich.sh"),
     ],
     "slurm": [

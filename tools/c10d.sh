@@ -71,7 +71,7 @@ flock 9
 inputs=$({
   echo "$torch_folder $mpi $mpicxx $sanitize $suffix $tests"
   if [ "$tests" = ON ]; then sha256sum process_group/tests/rehearsal/*.cpp; fi
-  find process_group/src process_group/CMakeLists.txt csrc/base csrc/transport/mpi -type f -print0 | sort -z | xargs -0 sha256sum
+  find process_group/src process_group/CMakeLists.txt csrc/base csrc/mpi -type f -print0 | sort -z | xargs -0 sha256sum
   sha256sum tools/c10d.sh
 } | sha256sum | cut -d' ' -f1)
 if [ -f "$library" ] && [ "$(cat "$folder/stamp" 2>/dev/null)" = "$inputs" ]; then

@@ -17,7 +17,8 @@ from pathlib import Path
 CPP_BELOW = {
     "base": set(),
     "memory": {"base"},
-    "transport": {"base", "memory"},
+    "mpi": {"base"},
+    "transport": {"base", "memory", "mpi"},
     "store": {"base", "memory"},
     "select": {"base", "memory", "store"},
     "plan": {"base", "memory", "store", "select"},
@@ -41,10 +42,10 @@ CPP_BELOW["bindings"] = set(CPP_BELOW)
 # process_group/src/: the same, of its own rooms and those of csrc/.
 PROCESS_GROUP_BELOW = {
     "schedule": {"base"},
-    "ranks": {"base", "transport", "schedule"},
-    "engine": {"base", "transport", "schedule", "ranks"},
-    "mpi": {"base", "transport", "schedule", "ranks", "engine"},
-    "torch": {"base", "transport", "schedule", "ranks", "engine", "mpi"},
+    "ranks": {"base", "schedule"},
+    "engine": {"base", "memory", "schedule", "ranks"},
+    "over_mpi": {"base", "memory", "mpi", "schedule", "ranks", "engine"},
+    "torch": {"base", "memory", "mpi", "schedule", "ranks", "engine", "over_mpi"},
 }
 ROOMS = {"csrc": CPP_BELOW, "process_group/src": PROCESS_GROUP_BELOW}
 
@@ -59,7 +60,7 @@ TOOLKIT_INCLUDE = re.compile(
 STAND_INS = "without_cuda"  # defines what a room's toolkit folder defines, in a build without it
 
 # What goes into libgear_mpi.so, and into the extension gear_mpi._c10d.
-MPI_FOLDERS = ("csrc/transport/mpi/", "process_group/src/mpi/")
+MPI_FOLDERS = ("csrc/mpi/", "csrc/transport/mpi/", "process_group/src/over_mpi/")
 TORCH_FOLDER = "process_group/src/torch/"
 TORCH = {"torch", "ATen", "c10/"}
 MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")

@@ -6,7 +6,8 @@
 #include "transport/collective.h"
 #if GEAR_FABRIC
 #include "transport/fabric/fabric_device.h"
-#include "transport/fabric/messages/fabric_messages.h"
+#include "transport/fabric/fabric_frames.h"
+#include "transport/messages/messages.h"
 #endif
 
 namespace gear::transport {
@@ -46,9 +47,11 @@ class Place final : public FabricPlace {
  public:
   Place(uint64_t token, const std::string& interface)
       : domain_(domain_for_messages(interface)),
-        mail_(std::make_shared<fabric::Mail>(domain_, token)) {}
+        frames_(new fabric::FabricFrames(domain_)),
+        mail_(std::make_shared<messages::Mail>(std::unique_ptr<messages::Frames>(frames_), token)) {
+  }
 
-  std::vector<std::byte> address() const override { return mail_->address(); }
+  std::vector<std::byte> address() const override { return frames_->address(); }
   std::string provider() const override { return domain_->provider(); }
   std::string text() const override { return domain_->text(); }
 
@@ -57,14 +60,15 @@ class Place final : public FabricPlace {
                                      std::vector<Neighbour> neighbours) override {
     const auto size = static_cast<uint32_t>(addresses.size());
     check_membership(rank, size, timeout_s);
-    mail_->know(rank, std::move(addresses), std::move(neighbours));
-    return std::make_unique<fabric::FabricMessages>(mail_, rank, size, timeout_s,
-                                                    std::move(failure));
+    frames_->know(std::move(addresses));
+    mail_->know(rank, size, std::move(neighbours));
+    return std::make_unique<messages::Messages>(mail_, rank, size, timeout_s, std::move(failure));
   }
 
  private:
   std::shared_ptr<const fabric::FabricDomain> domain_;
-  std::shared_ptr<fabric::Mail> mail_;
+  fabric::FabricFrames* frames_;  ///< of mail_
+  std::shared_ptr<messages::Mail> mail_;
 };
 
 }  // namespace

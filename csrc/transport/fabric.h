@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/shared/process_identity.h"
 #include "transport/failure.h"
+#include "transport/messages/neighbour.h"
 #include "transport/transport.h"
 
 namespace gear::transport {
@@ -51,10 +51,7 @@ class FabricPlace {
   /// "tcp on eth0".
   virtual std::string text() const = 0;
 
-  struct Neighbour {
-    uint32_t rank;
-    memory::ProcessIdentity process;
-  };
+  using Neighbour = messages::Neighbour;
 
   /// "libfabric": messages between ranks that reach each other when they first have something to
   /// say. Not collective. Once.

@@ -2,14 +2,19 @@
 
 #include <dlfcn.h>
 
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "transport/collective.h"
+#include "transport/messages/messages.h"
 
 namespace gear::transport {
 namespace {
+
+constexpr uint64_t kToken = 0;  // no other launch reaches a communicator
 
 // Beside the file that this code is in: gear/_core.*.so, or a program.
 std::string library_path() {
@@ -43,11 +48,12 @@ MpiEntry find_entry() {
 
 std::string mpi_built_with() { return GEAR_MPI_TEXT; }
 
-std::unique_ptr<MpiTransport> make_mpi(const MpiOptions& options) {
+std::unique_ptr<Transport> make_mpi(const MpiOptions& options) {
   check_membership(0, 1, options.timeout_s);
-  if (options.message_bytes == 0 || options.message_bytes > uint64_t{1} << 30) {
+  if (options.message_bytes < messages::kMostWords || options.message_bytes > uint64_t{1} << 30) {
     throw base::InvalidArgument(base::cat("[transport] messages of ", options.message_bytes,
-                                          " bytes: 1 to 2^30 are allowed"));
+                                          " bytes: ", messages::kMostWords,
+                                          " to 2^30 are allowed"));
   }
   if (mpi_built_with().empty()) {
     throw base::InvalidArgument(
@@ -65,7 +71,12 @@ std::unique_ptr<MpiTransport> make_mpi(const MpiOptions& options) {
   MpiOptions passed = options;
   passed.failure = or_own(options.failure);
   passed.interrupt_check = base::interrupt_check.load();
-  return std::unique_ptr<MpiTransport>(entry(passed, GEAR_VERSION));
+  MpiPlace place;
+  entry(passed, GEAR_VERSION, place);
+  auto mail = std::make_shared<messages::Mail>(std::move(place.frames), kToken);
+  mail->know(place.rank, place.size);
+  return std::make_unique<messages::Messages>(std::move(mail), place.rank, place.size,
+                                              passed.timeout_s, passed.failure);
 }
 
 }  // namespace gear::transport

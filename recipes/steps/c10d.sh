@@ -6,7 +6,7 @@
 # shellcheck source=/dev/null
 . "$SOURCE/recipes/wheels.sh"
 
-c10d_files=(process_group/src process_group/CMakeLists.txt csrc/base csrc/transport/mpi tools/c10d.sh pyproject.toml)
+c10d_files=(process_group/src process_group/CMakeLists.txt csrc/base csrc/memory/rooms.h csrc/mpi tools/c10d.sh pyproject.toml)
 
 c10d_step() {
   local work=$LAYER/work/c10d package kept

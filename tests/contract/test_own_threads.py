@@ -130,7 +130,7 @@ def test_threads_are_made_in_one_place() -> None:
         f"{engine}.cpp",
         f"{announcer}.h",
         f"{announcer}.cpp",
-        "process_group/src/mpi/mpi_wire.cpp",
+        "process_group/src/over_mpi/mpi_wire.cpp",
     }
     for maker in (engine, announcer):
         assert "SignalsBlocked" in (ROOT / f"{maker}.cpp").read_text()

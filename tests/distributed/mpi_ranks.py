@@ -46,7 +46,6 @@ def bytes_reach_all_ranks() -> None:
     transport = _core.mpi_transport(WORLD, 60.0)
     assert transport.name == "mpi"
     assert transport.timeout_s == 60.0
-    assert isinstance(transport.gpu_aware, bool)
     work(transport)
     for size in (0, 1, 4096, 300_000):
         gather(transport, 1, size)
@@ -119,7 +118,7 @@ def longer_messages_overwrite_nothing() -> None:
     """What comes is looked at before it is taken: here it is longer than the memory for it."""
     for sent, expected, said in [
         (100_000, 64, "100000"),
-        (5 << 20, 64, f"more than {4 << 20}"),
+        (5 << 20, 64, str(5 << 20)),
         (64, 5 << 20, "64"),
         ((5 << 20) - 1, 5 << 20, str((5 << 20) - 1)),
     ]:
@@ -187,7 +186,7 @@ def words_amid_a_cut_entry() -> None:
     """Rank 1 gives up in the middle of an entry, whose next pieces are shorter than its words: rank
     0 reads these, and none of its bytes is theirs."""
     failure = _core.Failure()
-    transport = _core.mpi_transport(WORLD, 60.0, message_bytes=64, failure=failure)
+    transport = _core.mpi_transport(WORLD, 60.0, message_bytes=1000, failure=failure)
     transport.allgather(b"x")
     words = "[transport] rank 1 ended with ValueError: " + "boom" * 200
     if transport.rank == 1:
@@ -265,8 +264,8 @@ def forks_may_end() -> None:
 def arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="0 s: more than 0"):
         _core.mpi_transport(WORLD, 0.0)
-    with pytest.raises(ValueError, match="messages of 0 bytes: 1 to 2"):
-        _core.mpi_transport(WORLD, 1.0, message_bytes=0)
+    with pytest.raises(ValueError, match="messages of 999 bytes: 1000 to 2"):
+        _core.mpi_transport(WORLD, 1.0, message_bytes=999)
 
 
 def with_mpi4py(level: str) -> None:

@@ -16,7 +16,7 @@ from gear import _core
 from gear.distributed.channels.mpi import NOT_FINALISED
 
 RANKS = Path(__file__).with_name("mpi_ranks.py")
-RUNTIME = Path(__file__).parents[2] / "csrc" / "transport" / "mpi" / "runtime.cpp"
+RUNTIME = Path(__file__).parents[2] / "csrc" / "mpi" / "runtime.cpp"
 
 
 def mpirun(size: int, *command: object, fails: bool = False, by_tcp: bool = False) -> None:

@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
     """The sources, with tools/c10d.sh that takes no time."""
     made = tmp_path / "source"
     shutil.copytree(REPOSITORY / "recipes", made / "recipes")
-    for folder in ("process_group/src", "csrc/base", "csrc/transport/mpi", "tools"):
+    for folder in ("process_group/src", "csrc/base", "csrc/mpi", "tools"):
         (made / folder).mkdir(parents=True)
         (made / folder / "file").touch()
     shutil.copy(REPOSITORY / "pyproject.toml", made)

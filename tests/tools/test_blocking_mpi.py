@@ -20,14 +20,14 @@ RETURN = set(
     MPI_Isend MPI_Query_thread MPI_Request_free MPI_Test MPI_Testall MPI_Testsome
     MPI_Type_commit MPI_Type_contiguous MPI_Type_create_struct MPI_Type_free""".split()
 )
-WIRE = "process_group/src/mpi/mpi_wire.cpp"
+WIRE = "process_group/src/over_mpi/mpi_wire.cpp"
 MAY_WAIT = {
-    ("csrc/transport/mpi/runtime.cpp", "MPI_Init_thread"): "no other rank can be told before; the "
+    ("csrc/mpi/runtime.cpp", "MPI_Init_thread"): "no other rank can be told before; the "
     "launcher ends those that wait for one that has failed",
-    ("csrc/transport/mpi/runtime.cpp", "MPI_Finalize"): "at the end of a process in which nothing "
+    ("csrc/mpi/runtime.cpp", "MPI_Finalize"): "at the end of a process in which nothing "
     "has failed: never_finalise()",
-    ("csrc/transport/mpi/transport.cpp", "MPI_Comm_free"): "of a communicator that has not failed: "
-    "MPI lets each rank go on",
+    ("csrc/transport/mpi/mpi_frames.cpp", "MPI_Comm_free"): "of a communicator that has "
+    "not failed: MPI lets each rank go on",
     (WIRE, "MPI_Comm_free"): "the same",
     (
         WIRE,
@@ -52,7 +52,7 @@ PYTHON_MAY_WAIT = {
 
 
 def sources() -> Iterator[tuple[str, str]]:
-    for folder in ("csrc/transport/mpi", "process_group/src"):
+    for folder in ("csrc/mpi", "csrc/transport/mpi", "process_group/src"):
         for path in sorted((REPOSITORY / folder).rglob("*")):
             if path.suffix in {".h", ".cpp"}:
                 yield path.relative_to(REPOSITORY).as_posix(), path.read_text()

@@ -43,7 +43,7 @@ def write(root: Path, name: str, text: str) -> None:
         ("csrc/transport/mpi/send.cpp", "#include <mpi.h>\n"),
         ("process_group/src/engine/a.h", '#include "base/a.h"\n#include "ranks/a.h"\n'),
         ("process_group/src/torch/a.cpp", "#include <ATen/ATen.h>\n"),
-        ("process_group/src/mpi/a.cpp", "#include <mpi.h>\n"),
+        ("process_group/src/over_mpi/a.cpp", "#include <mpi.h>\n"),
         ("process_group/python/gear_mpi/a.py", "import torch\nfrom gear_mpi import b\n"),
         ("gear/loader.py", "def f():\n    import torch\n"),
         ("gear/loader.py", "if TYPE_CHECKING:\n    from gear.cli import app\n"),

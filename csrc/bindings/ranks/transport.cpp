@@ -127,8 +127,8 @@ SharedTransport shared_memory_transport(const std::string& name, uint32_t rank, 
   return joined;
 }
 
-std::shared_ptr<transport::MpiTransport> mpi_transport(int communicator, double timeout_s,
-                                                       uint64_t message_bytes, OfGroup failure) {
+SharedTransport mpi_transport(int communicator, double timeout_s, uint64_t message_bytes,
+                              OfGroup failure) {
   const py::gil_scoped_release release;
   return transport::make_mpi(
       {communicator, timeout_s, message_bytes, std::move(failure).value_or(nullptr)});
@@ -251,10 +251,6 @@ void register_transport(py::module_& module) {
             "[pickle] a Transport is of the process that made it and can be neither pickled nor "
             "copied: make one in each process, with group.transport()");
       });
-  py::class_<transport::MpiTransport, Transport, std::shared_ptr<transport::MpiTransport>>(
-      module, "MpiTransport")
-      .def_property_readonly("gpu_aware", &transport::MpiTransport::gpu_aware,
-                             "Whether this MPI says that it takes addresses of GPU memory.");
   py::class_<SharedRoom>(module, "SharedRoom", "The memory of a shared_memory transport.")
       .def(py::init<const std::string&, uint32_t>(), py::arg("name"), py::arg("size"));
   module.def("loopback_transports", &loopback_transports, py::arg("size"), py::arg("timeout_s"),

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "transport/mpi/rooms.h"
+#include "memory/rooms.h"
 
 namespace gear::process_group {
 namespace {
@@ -31,7 +31,7 @@ class SharedRooms {
 
  private:
   std::mutex mutex_;
-  transport::mpi::Rooms rooms_;
+  memory::Rooms rooms_;
 };
 
 SharedRooms& rooms() { return SharedRooms::instance(); }

@@ -8,10 +8,10 @@
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "engine/log.h"
-#include "mpi/mpi_carrier.h"
-#include "mpi/world.h"
+#include "mpi/runtime.h"
+#include "over_mpi/mpi_carrier.h"
+#include "over_mpi/world.h"
 #include "torch/backend.h"
-#include "transport/mpi/runtime.h"
 
 namespace py = pybind11;
 
@@ -109,8 +109,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("from_rank_0", &from_rank_0, py::arg("text"), py::arg("timeout_s"),
              py::call_guard<py::gil_scoped_release>());
   module.def("mpi_version", &mpi_version);
-  module.def("is_running", &transport::mpi::is_running);
-  module.def("never_finalise", &transport::mpi::never_finalise);
+  module.def("is_running", &mpi::is_running);
+  module.def("never_finalise", &mpi::never_finalise);
   module.def("begin_log", &Log::begin, py::arg("rank"), py::arg("file"), py::arg("prints"));
   module.def(
       "stop",

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine/call.h"
-#include "mpi/node_memory.h"
+#include "over_mpi/node_memory.h"
 #include "ranks/comparison.h"
 #include "torch/gpu/page_lock.h"
 #include "torch/gpu/stage.h"

@@ -16,7 +16,8 @@
 
 #include "base/errors.h"
 #include "forked_ranks.h"
-#include "transport/fabric/messages/fabric_messages.h"
+#include "transport/fabric/fabric_frames.h"
+#include "transport/messages/messages.h"
 
 /// Ranks that have a Mail each, as processes of this machine, and what they do together.
 namespace gear::testing {
@@ -26,6 +27,7 @@ using transport::Failure;
 using transport::Opaque;
 using transport::Transport;
 namespace fabric = transport::fabric;
+namespace messages = transport::messages;
 
 inline constexpr double kLong = 200;
 inline constexpr uint64_t kToken = 0x6765617231323334;
@@ -82,22 +84,32 @@ class Board {
   Entry* entries_;
 };
 
-inline std::shared_ptr<fabric::Mail> open_mail(const std::string& provider, uint64_t token) {
-  return std::make_shared<fabric::Mail>(
-      std::make_shared<const fabric::FabricDomain>(fabric::fabric_library(),
-                                                   fabric::FabricChoice{provider, "lo"},
-                                                   fabric::FabricUse::kMessages),
-      token);
+struct Opened {
+  fabric::FabricFrames* frames;  ///< of mail
+  std::shared_ptr<messages::Mail> mail;
+
+  void know(uint32_t rank, const std::vector<Opaque>& addresses) const {
+    frames->know(addresses);
+    mail->know(rank, static_cast<uint32_t>(addresses.size()));
+  }
+};
+
+inline Opened open_mail(const std::string& provider, uint64_t token) {
+  auto domain = std::make_shared<const fabric::FabricDomain>(
+      fabric::fabric_library(), fabric::FabricChoice{provider, "lo"}, fabric::FabricUse::kMessages);
+  auto frames = std::make_unique<fabric::FabricFrames>(std::move(domain));
+  fabric::FabricFrames* const kept = frames.get();
+  return {kept, std::make_shared<messages::Mail>(std::move(frames), token)};
 }
 
-inline std::unique_ptr<fabric::FabricMessages> join(const Board& board, uint32_t rank,
-                                                    double timeout_s = kLong,
-                                                    std::shared_ptr<Failure> failure = nullptr,
-                                                    uint64_t token = kToken) {
-  auto mail = open_mail(fabric::fabric_choice().provider, token);
-  mail->know(rank, board.meet(rank, mail->address()));
-  return std::make_unique<fabric::FabricMessages>(std::move(mail), rank, board.size(), timeout_s,
-                                                  std::move(failure));
+inline std::unique_ptr<messages::Messages> join(const Board& board, uint32_t rank,
+                                                double timeout_s = kLong,
+                                                std::shared_ptr<Failure> failure = nullptr,
+                                                uint64_t token = kToken) {
+  const Opened opened = open_mail(fabric::fabric_choice().provider, token);
+  opened.know(rank, board.meet(rank, opened.frames->address()));
+  return std::make_unique<messages::Messages>(opened.mail, rank, board.size(), timeout_s,
+                                              std::move(failure));
 }
 
 inline std::vector<Child> start(const Board& board,
@@ -172,7 +184,7 @@ inline uint64_t random_size(uint32_t turn, uint32_t from, uint32_t to) {
     case 2:
       return 1 + random() % 64;
     case 3:
-      return fabric::kFramePayload - 1 + random() % 3;
+      return fabric::kFrameBytes - sizeof(messages::FrameHead) - 1 + random() % 3;
     case 4:
       return random() % 100'000;
     default:

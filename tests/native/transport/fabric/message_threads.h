@@ -19,15 +19,17 @@ namespace gear::testing {
 /// The provider net of libfabric 1.17 does not free what its endpoints had.
 inline const char* const kProviderThatFrees = "tcp;ofi_rxm";
 
-inline std::vector<std::shared_ptr<fabric::Mail>> open_mails(uint32_t size) {
-  std::vector<std::shared_ptr<fabric::Mail>> mails;
+inline std::vector<std::shared_ptr<messages::Mail>> open_mails(uint32_t size) {
+  std::vector<Opened> opened;
   std::vector<transport::Opaque> addresses;
   for (uint32_t r = 0; r < size; ++r) {
-    mails.push_back(open_mail(kProviderThatFrees, kToken));
-    addresses.push_back(mails[r]->address());
+    opened.push_back(open_mail(kProviderThatFrees, kToken));
+    addresses.push_back(opened[r].frames->address());
   }
+  std::vector<std::shared_ptr<messages::Mail>> mails;
   for (uint32_t r = 0; r < size; ++r) {
-    mails[r]->know(r, addresses);
+    opened[r].know(r, addresses);
+    mails.push_back(opened[r].mail);
   }
   return mails;
 }
@@ -36,7 +38,7 @@ inline Ranks make_messages_by_libfabric(uint32_t size, double timeout_s) {
   const auto mails = open_mails(size);
   Ranks ranks;
   for (uint32_t r = 0; r < size; ++r) {
-    ranks.push_back(std::make_unique<fabric::FabricMessages>(mails[r], r, size, timeout_s));
+    ranks.push_back(std::make_unique<messages::Messages>(mails[r], r, size, timeout_s));
   }
   return ranks;
 }
@@ -87,7 +89,7 @@ inline Ranks make_by_nodes(const std::vector<uint32_t>& nodes, double timeout_s)
                       : transport::make_shared_memory(regions[r], place,
                                                       static_cast<uint32_t>(known_as.size()),
                                                       limit_s, failure, known_as);
-      auto far = std::make_unique<fabric::FabricMessages>(mails[r], r, size, limit_s, failure);
+      auto far = std::make_unique<messages::Messages>(mails[r], r, size, limit_s, failure);
       ranks[r] =
           transport::make_by_node(std::move(near), std::move(far), nodes, timeout_s, failure);
     });

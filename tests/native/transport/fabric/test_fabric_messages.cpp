@@ -17,7 +17,13 @@
 
 using namespace gear::testing;
 using namespace gear::transport;
-using fabric::FabricMessages;
+using messages::Messages;
+
+namespace {
+
+constexpr uint64_t kPayload = fabric::kFrameBytes - sizeof(messages::FrameHead);
+
+}  // namespace
 
 TEST_CASE("fabric messages: allgathers and exchanges of one to seven ranks") {
   if (!libfabric_is_here()) {
@@ -31,8 +37,7 @@ TEST_CASE("fabric messages: allgathers and exchanges of one to seven ranks") {
         gather(*messages, 1, bytes);
       }
       uint32_t turn = 0;
-      for (const uint64_t bytes :
-           {0ul, 1ul, fabric::kFramePayload, fabric::kFramePayload + 1, 1ul << 20}) {
+      for (const uint64_t bytes : {0ul, 1ul, kPayload, kPayload + 1, 1ul << 20}) {
         for (const Sizes how : {Sizes::kEachTells, Sizes::kKnown}) {
           exchange(*messages, ++turn, how, [&](uint32_t, uint32_t) { return bytes; });
         }
@@ -211,7 +216,7 @@ TEST_CASE("fabric messages: calls and sizes that differ are refused by name") {
   if (!libfabric_is_here()) {
     return;
   }
-  const auto error_of = [&](const std::function<void(FabricMessages&)>& body) {
+  const auto error_of = [&](const std::function<void(Messages&)>& body) {
     const Board board(2);
     const auto children = start(board, [&](uint32_t rank) {
       const auto messages = join(board, rank, 20);
@@ -227,7 +232,7 @@ TEST_CASE("fabric messages: calls and sizes that differ are refused by name") {
     INFO(said);
     CHECK(said.find(part) != std::string::npos);
   };
-  check_said(error_of([&](FabricMessages& messages) {
+  check_said(error_of([&](Messages& messages) {
                if (messages.rank() == 0) {
                  gather(messages, 1, 8);
                } else {
@@ -235,13 +240,13 @@ TEST_CASE("fabric messages: calls and sizes that differ are refused by name") {
                }
              }),
              "all ranks must make the same calls in the same order");
-  check_said(error_of([&](FabricMessages& messages) {
+  check_said(error_of([&](Messages& messages) {
                std::vector<uint64_t> sizes(2, 7);
                sizes[messages.rank()] = 8;
                messages.exchange(std::vector<ConstBytes>(2, eight), sizes);
              }),
              "gives 8 bytes, rank");
-  check_said(error_of([&](FabricMessages& messages) {
+  check_said(error_of([&](Messages& messages) {
                std::vector<ConstBytes> to(2);
                if (messages.rank() == 0) {
                  to[1] = eight;

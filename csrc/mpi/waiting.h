@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-namespace gear::transport::mpi {
+namespace gear::mpi {
 
 /// Waiting for MPI means calling it again and again: without a pause at first, then rarely, so that
 /// threads that compute keep the CPU.
@@ -32,4 +32,4 @@ void await(MPI_Request& request, const char* what, double timeout_s, const std::
 MPI_Comm duplicate_of(MPI_Comm original, double timeout_s, const std::string& late,
                       const std::function<void()>& look = nullptr);
 
-}  // namespace gear::transport::mpi
+}  // namespace gear::mpi

@@ -1,4 +1,4 @@
-#include "transport/fabric/messages/fabric_messages.h"
+#include "transport/messages/messages.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -16,9 +16,9 @@
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
 #include "transport/collective.h"
-#include "transport/fabric/messages/mail_roll_call.h"
+#include "transport/messages/mail_roll_call.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -29,10 +29,8 @@ constexpr uint32_t kDirect = UINT32_MAX;  // the round of an exchange's own mess
 constexpr uint32_t kFewRanks = 64;
 
 constexpr uint32_t kBusyTurns = 16;
-constexpr uint32_t kYieldTurns = 48;
 constexpr double kLongestSleep = 0.1;
 constexpr double kFirstNap = 50e-6;  // where no file tells of what comes
-constexpr double kLongestNap = 0.02;
 
 constexpr double kRollCall = 1;  // s, before the time-out
 constexpr double kRollCallPart = 0.25;
@@ -52,12 +50,12 @@ std::chrono::nanoseconds in_ns(double seconds) {
 
 }  // namespace
 
-FabricMessages::FabricMessages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size,
-                               double timeout_s, std::shared_ptr<Failure> failure)
-    : FabricMessages(std::move(mail), 1, rank, size, timeout_s, or_own(std::move(failure))) {}
+Messages::Messages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size, double timeout_s,
+                   std::shared_ptr<Failure> failure)
+    : Messages(std::move(mail), 1, rank, size, timeout_s, or_own(std::move(failure))) {}
 
-FabricMessages::FabricMessages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank,
-                               uint32_t size, double timeout_s, std::shared_ptr<Failure> failure)
+Messages::Messages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank, uint32_t size,
+                   double timeout_s, std::shared_ptr<Failure> failure)
     : mail_(std::move(mail)),
       failure_(std::move(failure)),
       rank_(rank),
@@ -73,18 +71,18 @@ FabricMessages::FabricMessages(std::shared_ptr<Mail> mail, uint64_t channel, uin
   hearing_.reset(new Failure::Hearing(failure_, *this));  // its base is private
 }
 
-FabricMessages::~FabricMessages() {
+Messages::~Messages() {
   hearing_.reset();
   const std::lock_guard guard(mail_->mutex());
   mail_->close(*channel_);
 }
 
-void FabricMessages::set_timeout_s(double timeout_s) {
+void Messages::set_timeout_s(double timeout_s) {
   check_timeout(timeout_s);
   timeout_s_ = timeout_s;
 }
 
-void FabricMessages::look() {
+void Messages::look() {
   failure_->check();
   std::string words;
   {
@@ -99,7 +97,7 @@ void FabricMessages::look() {
 }
 
 // Few ranks hear of it directly, many by way of each other.
-void FabricMessages::hear(const std::string& text) noexcept {
+void Messages::hear(const std::string& text) noexcept {
   try {
     const std::lock_guard guard(mail_->mutex());
     if (!mail_->first_telling()) {
@@ -121,7 +119,7 @@ void FabricMessages::hear(const std::string& text) noexcept {
 }
 
 template <class Body>
-void FabricMessages::run(FrameKind kind, const Body& body) {
+void Messages::run(FrameKind kind, const Body& body) {
   failure_->check();
   try {
     begin(kind);
@@ -136,7 +134,7 @@ void FabricMessages::run(FrameKind kind, const Body& body) {
   }
 }
 
-void FabricMessages::begin(FrameKind kind) {
+void Messages::begin(FrameKind kind) {
   deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(timeout_s_));
   outgoing_.clear();
   const std::lock_guard guard(mail_->mutex());
@@ -154,7 +152,7 @@ void FabricMessages::begin(FrameKind kind) {
 }
 
 // All that goes out has gone, and nothing more has come.
-void FabricMessages::end() {
+void Messages::end() {
   wait([&] { return true; }, [] { return std::vector<uint32_t>(); });
   const std::lock_guard guard(mail_->mutex());
   channel_->in_call = false;
@@ -166,12 +164,12 @@ void FabricMessages::end() {
   }
 }
 
-void FabricMessages::allgather(ConstBytes mine, Bytes all) {
+void Messages::allgather(ConstBytes mine, Bytes all) {
   check_allgather(size_, mine, all);
   run(FrameKind::kAllgather, [&] { disseminate(everyone(), mine, all); });
 }
 
-void FabricMessages::allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) {
+void Messages::allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) {
   const auto own = std::ranges::lower_bound(ranks, rank_);
   const bool takes_part = own != ranks.end() && *own == rank_;
   if (takes_part) {
@@ -185,7 +183,7 @@ void FabricMessages::allgather_among(std::span<const uint32_t> ranks, ConstBytes
 }
 
 // room: block j is of rank - j. Those below d are there after the rounds of distances below d.
-void FabricMessages::disseminate(const Circle& circle, ConstBytes mine, Bytes all) {
+void Messages::disseminate(const Circle& circle, ConstBytes mine, Bytes all) {
   const uint64_t bytes = mine.size();
   const uint32_t size = circle.size();
   if (bytes == 0) {
@@ -212,8 +210,8 @@ void FabricMessages::disseminate(const Circle& circle, ConstBytes mine, Bytes al
   wait([&] { return true; }, [] { return std::vector<uint32_t>(); });  // room is sent
 }
 
-std::span<const ConstBytes> FabricMessages::exchange(std::span<const ConstBytes> to,
-                                                     std::span<const uint64_t> sizes) {
+std::span<const ConstBytes> Messages::exchange(std::span<const ConstBytes> to,
+                                               std::span<const uint64_t> sizes) {
   check_exchange(rank_, size_, to, sizes);
   run(FrameKind::kExchange, [&] {
     received_.clear();
@@ -265,7 +263,7 @@ std::span<const ConstBytes> FabricMessages::exchange(std::span<const ConstBytes>
   return spans_;
 }
 
-std::vector<uint64_t> FabricMessages::told_sizes(std::span<const ConstBytes> to) {
+std::vector<uint64_t> Messages::told_sizes(std::span<const ConstBytes> to) {
   std::vector<uint64_t> sizes;
   for (const ConstBytes entry : to) {
     sizes.push_back(entry.size());
@@ -275,7 +273,7 @@ std::vector<uint64_t> FabricMessages::told_sizes(std::span<const ConstBytes> to)
 
 // words[r] goes to rank r; returns what comes, by rank. Bruck's: block j is first for rank + j, and
 // travels 2^k ranks in each round k in which bit k of j is set; then it is from rank - j.
-std::vector<uint64_t> FabricMessages::exchange_words(std::vector<uint64_t> words) {
+std::vector<uint64_t> Messages::exchange_words(std::vector<uint64_t> words) {
   std::vector<uint64_t> blocks(size_);
   for (uint32_t j = 0; j < size_; ++j) {
     blocks[j] = words[(rank_ + j) % size_];
@@ -311,30 +309,30 @@ std::vector<uint64_t> FabricMessages::exchange_words(std::vector<uint64_t> words
   return words;
 }
 
-std::unique_ptr<Transport> FabricMessages::duplicate() {
+std::unique_ptr<Transport> Messages::duplicate() {
   const std::byte here{};
   std::vector<std::byte> all(size_);
   run(FrameKind::kDuplicate, [&] { disseminate(everyone(), {&here, 1}, all); });
-  return std::unique_ptr<Transport>(new FabricMessages(
-      mail_, channel_of(channel_->id, num_duplicates_++), rank_, size_, timeout_s_, failure_));
+  return std::unique_ptr<Transport>(new Messages(mail_, channel_of(channel_->id, num_duplicates_++),
+                                                 rank_, size_, timeout_s_, failure_));
 }
 
-std::vector<uint32_t> FabricMessages::awaited() {
+std::vector<uint32_t> Messages::awaited() {
   const std::lock_guard guard(mail_->mutex());
   return channel_->awaited;
 }
 
-std::unique_ptr<RollCall> FabricMessages::roll_call() {
+std::unique_ptr<RollCall> Messages::roll_call() {
   return std::make_unique<MailRollCall>(mail_, channel_of(channel_->id, UINT64_MAX), rank_, size_);
 }
 
-void FabricMessages::send(uint32_t rank, uint32_t round, ConstBytes bytes) {
+void Messages::send(uint32_t rank, uint32_t round, ConstBytes bytes) {
   outgoing_.push_back({rank, round, bytes});
   const std::lock_guard guard(mail_->mutex());
   push();
 }
 
-Message FabricMessages::receive(const Circle& circle, uint32_t round) {
+Message Messages::receive(const Circle& circle, uint32_t round) {
   const uint32_t source = circle.behind(uint32_t{1} << round);
   std::optional<Message> found;
   wait(
@@ -363,7 +361,7 @@ Message FabricMessages::receive(const Circle& circle, uint32_t round) {
   return std::move(*found);
 }
 
-bool FabricMessages::push() {
+bool Messages::push() {
   bool moved = false;
   for (Outgoing& one : outgoing_) {
     while (!one.all) {
@@ -379,13 +377,13 @@ bool FabricMessages::push() {
   return moved;
 }
 
-bool FabricMessages::all_left() const {
+bool Messages::all_left() const {
   return std::ranges::all_of(
       outgoing_, [&](const Outgoing& one) { return one.all && mail_->has_sent(one.rank); });
 }
 
 template <class HasEnded, class Awaited>
-void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
+void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   // Rounds go on while what they send leaves; the last wait is for that alone.
   const bool for_sends = awaited().empty();
   auto roll_call = deadline_ - std::chrono::duration_cast<Clock::duration>(
@@ -396,6 +394,7 @@ void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   Clock::time_point sentence =
       Clock::time_point::max();  // when those of them that are missed are named
   std::set<uint32_t> asked;
+  const Patience patience = mail_->patience();
   uint32_t turn = 0;
   double nap = kFirstNap;
   const auto call = [&] { return frame_name(channel_->kind); };
@@ -483,16 +482,16 @@ void FabricMessages::wait(const HasEnded& has_ended, const Awaited& awaited) {
     if (moved) {
       turn = 1;
       nap = kFirstNap;
-    } else if (++turn > kYieldTurns) {
+    } else if (++turn > kBusyTurns + patience.yields) {
       sleep(std::min(nap, rings ? 1e-3 : 1.0));
-      nap = std::min(nap * 1.5, mail_->wait_file() < 0 ? kLongestNap : kLongestSleep);
+      nap = std::min(nap * 1.5, mail_->wait_file() < 0 ? patience.longest_nap_s : kLongestSleep);
     } else if (turn > kBusyTurns) {
       ::sched_yield();
     }
   }
 }
 
-void FabricMessages::sleep(double at_most_s) {
+void Messages::sleep(double at_most_s) {
   {
     const std::lock_guard guard(mail_->mutex());
     if (!mail_->may_sleep(*channel_)) {
@@ -513,4 +512,4 @@ void FabricMessages::sleep(double at_most_s) {
   }
 }
 
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

@@ -1,4 +1,4 @@
-#include "mpi/node_memory.h"
+#include "over_mpi/node_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,14 +15,14 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "mpi/world.h"
-#include "transport/mpi/runtime.h"
-#include "transport/mpi/waiting.h"
+#include "mpi/runtime.h"
+#include "mpi/waiting.h"
+#include "over_mpi/world.h"
 
 namespace gear::process_group {
 namespace {
 
-using transport::mpi::check;
+using mpi::check;
 
 constexpr uint64_t kRoomBytes = 32 << 20;  // of a rank
 constexpr uint64_t kPageBytes = 4096;
@@ -63,7 +63,7 @@ struct Agreement {
   template <class Contents>
   Contents ended(std::unique_ptr<Contents> contents, MPI_Request request, const char* what) const {
     try {
-      transport::mpi::await(
+      mpi::await(
           request, what, timeout_s,
           base::cat("[mpi] not all ranks of a group agreed on the memory of their node within ",
                     timeout_s, " s: look at their output, or give a longer timeout"));

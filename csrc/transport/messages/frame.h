@@ -5,7 +5,7 @@
 
 #include "transport/collective.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 
 /// What a frame is of. The first ones are calls of all ranks.
 enum class FrameKind : uint16_t {
@@ -42,8 +42,4 @@ struct FrameHead {
 };
 static_assert(sizeof(FrameHead) == 56);
 
-/// A frame fits the buffers that providers keep for what comes unasked for.
-constexpr uint64_t kFrameBytes = uint64_t{16} << 10;
-constexpr uint64_t kFramePayload = kFrameBytes - sizeof(FrameHead);
-
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/carrier.h"
-#include "mpi/mpi_wire.h"
+#include "over_mpi/mpi_wire.h"
 
 namespace gear::process_group {
 

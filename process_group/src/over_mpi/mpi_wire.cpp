@@ -1,30 +1,24 @@
-#include "mpi/mpi_wire.h"
+#include "over_mpi/mpi_wire.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <new>
 #include <thread>
 
 #include "base/errors.h"
 #include "base/threads/signals_blocked.h"
+#include "mpi/arrival.h"
+#include "mpi/runtime.h"
+#include "mpi/waiting.h"
 #include "ranks/group.h"
-#include "transport/mpi/runtime.h"
-#include "transport/mpi/waiting.h"
 
 namespace gear::process_group {
 namespace {
 
-using transport::mpi::check;
-
-constexpr uint64_t kBlockBytes = 1 << 20;
-constexpr uint64_t kMostBytes = std::numeric_limits<int>::max();  // that MPI counts
-constexpr std::chrono::milliseconds kSettleFor{250};
+using mpi::check;
 
 // MPI's handles are pointers or numbers.
 template <class Handle>
@@ -50,39 +44,6 @@ MPI_Request mpi_of(Wire::Request request) {
   return request == Wire::Request::kNone ? MPI_REQUEST_NULL
                                          : unpacked<MPI_Request>(static_cast<uint64_t>(request));
 }
-
-// Bytes as MPI counts them: one by one, or, of more than it counts, blocks and what is left.
-class Counted {
- public:
-  explicit Counted(uint64_t bytes) {
-    if (bytes <= kMostBytes) {
-      count = static_cast<int>(bytes);
-      return;
-    }
-    MPI_Datatype block = MPI_DATATYPE_NULL;
-    check(MPI_Type_contiguous(static_cast<int>(kBlockBytes), MPI_BYTE, &block),
-          "MPI_Type_contiguous");
-    const std::array<int, 2> counts{static_cast<int>(bytes / kBlockBytes),
-                                    static_cast<int>(bytes % kBlockBytes)};
-    const std::array<MPI_Aint, 2> places{0, static_cast<MPI_Aint>(bytes - bytes % kBlockBytes)};
-    const std::array<MPI_Datatype, 2> types{block, MPI_BYTE};
-    check(MPI_Type_create_struct(2, counts.data(), places.data(), types.data(), &type),
-          "MPI_Type_create_struct");
-    check(MPI_Type_commit(&type), "MPI_Type_commit");
-    check(MPI_Type_free(&block), "MPI_Type_free");
-    count = 1;
-  }
-  ~Counted() {
-    if (type != MPI_BYTE) {
-      MPI_Type_free(&type);  // when the message has ended
-    }
-  }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
-  int count = 0;
-  MPI_Datatype type = MPI_BYTE;
-};
 
 int highest_tag_of(MPI_Comm communicator) {
   int* value = nullptr;
@@ -118,10 +79,10 @@ MPI_Comm create(const std::vector<int>& world_ranks, int tag, double timeout_s,
     });
   }
   try {
-    transport::mpi::wait_until([&] { return made->is_there.load(); }, timeout_s, late);
+    mpi::wait_until([&] { return made->is_there.load(); }, timeout_s, late);
   } catch (...) {
     maker.detach();
-    transport::mpi::never_finalise();
+    mpi::never_finalise();
     throw;
   }
   maker.join();
@@ -133,7 +94,7 @@ MPI_Comm create(const std::vector<int>& world_ranks, int tag, double timeout_s,
 }  // namespace
 
 MpiWire::MpiWire(const std::vector<int>& world_ranks, const std::string& name, double timeout_s) {
-  transport::mpi::require_runtime();
+  mpi::require_runtime();
   int level = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   if (level < MPI_THREAD_MULTIPLE) {
@@ -148,7 +109,7 @@ MpiWire::MpiWire(const std::vector<int>& world_ranks, const std::string& name, d
   const auto tag = static_cast<int>(std::hash<std::string>{}(name) % 30000);
   calls_ = create(world_ranks, tag, timeout_s, late);
   check(MPI_Comm_set_errhandler(calls_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  messages_ = transport::mpi::duplicate_of(calls_, timeout_s, late);
+  messages_ = mpi::duplicate_of(calls_, timeout_s, late);
   check(MPI_Comm_set_errhandler(messages_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(calls_, &place_.rank), "MPI_Comm_rank");
   check(MPI_Comm_size(calls_, &place_.size), "MPI_Comm_size");
@@ -160,7 +121,7 @@ MpiWire::MpiWire(const std::vector<int>& world_ranks, const std::string& name, d
 }
 
 MpiWire::~MpiWire() {
-  if (abandoned_ || !transport::mpi::is_running()) {
+  if (abandoned_ || !mpi::is_running()) {
     return;
   }
   MPI_Comm_free(&messages_);
@@ -168,7 +129,7 @@ MpiWire::~MpiWire() {
 }
 
 Wire::Request MpiWire::send(const Address& to, const std::byte* from, uint64_t bytes) {
-  const Counted counted(bytes);
+  const mpi::Counted counted(bytes);
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Isend(from, counted.count, counted.type, to.peer, to.tag, communicator(to.line),
                   &request),
@@ -177,26 +138,17 @@ Wire::Request MpiWire::send(const Address& to, const std::byte* from, uint64_t b
 }
 
 std::optional<Wire::Arrival> MpiWire::look(const Address& from) {
-  int there = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status;
-  check(MPI_Improbe(from.peer == kAnyone ? MPI_ANY_SOURCE : from.peer, from.tag,
-                    communicator(from.line), &there, &message, &status),
-        "MPI_Improbe");
-  if (there == 0) {
+  const auto come = mpi::look_for(communicator(from.line),
+                                  from.peer == kAnyone ? MPI_ANY_SOURCE : from.peer, from.tag);
+  if (!come) {
     return std::nullopt;
   }
-  MPI_Count bytes = 0;
-  check(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x");
-  return Arrival{status.MPI_SOURCE, static_cast<uint64_t>(bytes), packed(message)};
+  return Arrival{come->source, come->bytes, packed(come->message)};
 }
 
 Wire::Request MpiWire::take(const Arrival& come, std::byte* to) {
-  const Counted counted(come.bytes);
-  auto message = unpacked<MPI_Message>(come.handle);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Imrecv(to, counted.count, counted.type, &message, &request), "MPI_Imrecv");
-  return request_of(request);
+  return request_of(
+      mpi::receive({unpacked<MPI_Message>(come.handle), come.source, come.bytes}, to));
 }
 
 void MpiWire::read(const Arrival& come, std::byte* to) {
@@ -222,41 +174,22 @@ void MpiWire::drop(const Arrival& come) noexcept {
 
 bool MpiWire::test(std::span<Request> open) {
   requests_.resize(open.size());
-  ended_.resize(open.size());
-  statuses_.resize(open.size());
   std::ranges::transform(open, requests_.begin(), mpi_of);
-  int count = 0;
-  const int code = MPI_Testsome(static_cast<int>(open.size()), requests_.data(), &count,
-                                ended_.data(), statuses_.data());
-  for (int i = 0; code == MPI_ERR_IN_STATUS && i < count; ++i) {
-    check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "moving bytes by MPI");
+  const std::span<const int> ended = test_.ended(requests_);
+  for (const int place : ended) {
+    open[static_cast<size_t>(place)] = Request::kNone;
   }
-  check(code, "MPI_Testsome");
-  count = std::max(count, 0);  // MPI_UNDEFINED: none was open
-  for (int i = 0; i < count; ++i) {
-    open[static_cast<size_t>(ended_[static_cast<size_t>(i)])] = Request::kNone;
-  }
-  return count > 0;
+  return !ended.empty();
 }
 
 bool MpiWire::settle(std::span<Request> open) noexcept {
   std::vector<MPI_Request> requests(open.size());
   std::ranges::transform(open, requests.begin(), mpi_of);
-  const auto until = std::chrono::steady_clock::now() + kSettleFor;
-  for (int ended = 0;;) {
-    if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &ended,
-                    MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-      return false;
-    }
-    if (ended != 0) {
-      std::ranges::fill(open, Request::kNone);
-      return true;
-    }
-    if (std::chrono::steady_clock::now() >= until) {
-      return false;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  if (!mpi::settled(requests)) {
+    return false;
   }
+  std::ranges::fill(open, Request::kNone);
+  return true;
 }
 
 // The copy stays for ever: MPI may read it as long as the process lives.
@@ -275,7 +208,7 @@ void MpiWire::tell(const Address& to, const void* bytes, size_t size) noexcept {
 
 void MpiWire::abandon() noexcept {
   abandoned_ = true;
-  transport::mpi::never_finalise();
+  mpi::never_finalise();
 }
 
 }  // namespace gear::process_group

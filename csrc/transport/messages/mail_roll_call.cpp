@@ -1,11 +1,11 @@
-#include "transport/fabric/messages/mail_roll_call.h"
+#include "transport/messages/mail_roll_call.h"
 
 #include <mutex>
 #include <utility>
 
 #include "base/threads/interrupt.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -83,4 +83,4 @@ void MailRollCall::ask_each(std::span<const uint32_t> ranks, std::set<uint32_t>&
   }
 }
 
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

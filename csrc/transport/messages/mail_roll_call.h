@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "transport/by_node/roll_call.h"
-#include "transport/fabric/messages/mail.h"
+#include "transport/messages/mail.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 
 /// A roll call by frames of a channel of its own, which no transport has.
 class MailRollCall final : public RollCall {
@@ -35,4 +35,4 @@ class MailRollCall final : public RollCall {
   std::map<uint32_t, std::chrono::steady_clock::time_point> asked_;
 };
 
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-namespace gear::transport::mpi {
+namespace gear::mpi {
 
 /// The MPI of this process: initialised by whoever needed it first. Throws TransportError if it is
 /// finalised, or allows fewer than one thread at a time.
@@ -30,4 +30,4 @@ void never_finalise() noexcept;
 /// Whether calls are allowed still.
 bool is_running();
 
-}  // namespace gear::transport::mpi
+}  // namespace gear::mpi

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/fabric/messages/mail.h"
 #include "transport/failure.h"
+#include "transport/messages/mail.h"
 #include "transport/transport.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 
-/// Messages between ranks through libfabric's connectionless endpoints: tcp, cxi, efa, verbs.
+/// "libfabric" or "mpi": messages between ranks in Frames of that engine.
 ///
 /// Ranks reach each other when they first have something to say. An allgather is a dissemination,
 /// ceil(log2 R) rounds in which rank r hears from r - 1, r - 2, r - 4, ..: so a rank talks to
@@ -27,15 +27,15 @@ namespace gear::transport::fabric {
 /// from one that is late, but by its own neighbours there.
 ///
 /// Calls are collective, one thread at a time. A call returns once what it sends has left.
-class FabricMessages final : public Transport, private Failure::Listener {
+class Messages final : public Transport, private Failure::Listener {
  public:
-  /// `mail` knows the addresses. `failure`: of the rank's group; null: of these alone. Throws
+  /// `mail` knows the ranks. `failure`: of the rank's group; null: of these alone. Throws
   /// InvalidArgument.
-  FabricMessages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size, double timeout_s,
-                 std::shared_ptr<Failure> failure = nullptr);
-  ~FabricMessages() override;
+  Messages(std::shared_ptr<Mail> mail, uint32_t rank, uint32_t size, double timeout_s,
+           std::shared_ptr<Failure> failure = nullptr);
+  ~Messages() override;
 
-  std::string_view name() const noexcept override { return "libfabric"; }
+  std::string_view name() const noexcept override { return mail_->name(); }
   uint32_t rank() const noexcept override { return rank_; }
   uint32_t size() const noexcept override { return size_; }
   double timeout_s() const noexcept override { return timeout_s_; }
@@ -45,7 +45,7 @@ class FabricMessages final : public Transport, private Failure::Listener {
   using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
-  /// It shares the endpoint.
+  /// It shares the Mail.
   std::unique_ptr<Transport> duplicate() override;
   void allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) override;
   std::vector<uint32_t> awaited() override;
@@ -69,8 +69,8 @@ class FabricMessages final : public Transport, private Failure::Listener {
     bool all = false;
   };
 
-  FabricMessages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank, uint32_t size,
-                 double timeout_s, std::shared_ptr<Failure> failure);
+  Messages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank, uint32_t size,
+           double timeout_s, std::shared_ptr<Failure> failure);
 
   void hear(const std::string& text) noexcept override;
 
@@ -112,4 +112,4 @@ class FabricMessages final : public Transport, private Failure::Listener {
   std::unique_ptr<Failure::Hearing> hearing_;
 };
 
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

@@ -1,4 +1,4 @@
-#include "transport/mpi/runtime.h"
+#include "mpi/runtime.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/errors.h"
 
-namespace gear::transport::mpi {
+namespace gear::mpi {
 namespace {
 
 // The name of MPI_COMM_SELF in a process that must not finalise MPI: an attribute would need a key,
@@ -122,4 +122,4 @@ void never_finalise() noexcept {
   }
 }
 
-}  // namespace gear::transport::mpi
+}  // namespace gear::mpi

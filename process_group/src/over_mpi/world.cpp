@@ -1,4 +1,4 @@
-#include "mpi/world.h"
+#include "over_mpi/world.h"
 
 #include <mpi.h>
 #include <unistd.h>
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "transport/mpi/runtime.h"
-#include "transport/mpi/waiting.h"
+#include "mpi/runtime.h"
+#include "mpi/waiting.h"
 
 namespace gear::process_group {
 namespace {
 
-using transport::mpi::check;
+using mpi::check;
 
 /// A collective call under way, and what it reads and writes.
 template <class Contents>
@@ -36,14 +36,14 @@ Contents finished(std::unique_ptr<Open<Contents>>& open, const Begin& begin, con
     begin(*begun);
     open = std::move(begun);
   }
-  transport::mpi::await(open->request, what, timeout_s, late);
+  mpi::await(open->request, what, timeout_s, late);
   return std::move(std::exchange(open, nullptr)->contents);
 }
 
 }  // namespace
 
 std::pair<int, int> world() {
-  transport::mpi::require_runtime();
+  mpi::require_runtime();
   int rank = 0;
   int size = 0;
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");

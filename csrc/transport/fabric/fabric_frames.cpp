@@ -1,4 +1,4 @@
-#include "transport/fabric/messages/frame_endpoint.h"
+#include "transport/fabric/fabric_frames.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,20 +10,20 @@
 namespace gear::transport::fabric {
 namespace {
 
-constexpr size_t kSends = 96;
-constexpr size_t kReceivesAtOnce = 32;
-constexpr size_t kCompletions = 32;  // taken at a time
+constexpr size_t kFrameSends = 96;
+constexpr size_t kFrameReceives = 32;
+constexpr size_t kFramesAtOnce = 32;  // taken at a time
 // So that a rank that takes nothing does not hold all sends.
 constexpr uint32_t kToOneRank = 8;
 
 }  // namespace
 
-FrameEndpoint::FrameEndpoint(std::shared_ptr<const FabricDomain> domain)
+FabricFrames::FabricFrames(std::shared_ptr<const FabricDomain> domain)
     : domain_(std::move(domain)),
-      rooms_(new std::byte[(kSends + kReceivesAtOnce) * kFrameBytes]),
-      slots_(kSends + kReceivesAtOnce),
+      rooms_(new std::byte[(kFrameSends + kFrameReceives) * kFrameBytes]),
+      slots_(kFrameSends + kFrameReceives),
       endpoint_(domain_, slots_.size() * 2, true, FI_CQ_FORMAT_MSG),
-      entries_(kCompletions) {
+      entries_(kFramesAtOnce) {
   static_assert(offsetof(Slot, context) == 0);
   const FabricDomain& opened = *domain_;
   if (opened.demands(FI_MR_LOCAL)) {
@@ -42,7 +42,7 @@ FrameEndpoint::FrameEndpoint(std::shared_ptr<const FabricDomain> domain)
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].room = rooms_.get() + i * kFrameBytes;
-    if (i < kReceivesAtOnce) {
+    if (i < kFrameReceives) {
       slots_[i].rank = kReceives;
       post(slots_[i]);
     } else {
@@ -54,8 +54,8 @@ FrameEndpoint::FrameEndpoint(std::shared_ptr<const FabricDomain> domain)
       std::strcmp(opened.info()->fabric_attr->prov_name, "net") == 0 ? -1 : endpoint_.wait_file();
 }
 
-Opaque FrameEndpoint::address() const {
-  const FabricNetwork network = domain().network();
+Opaque FabricFrames::address() const {
+  const FabricNetwork network = domain_->network();
   const ConstBytes bytes = bytes_of(network);
   Opaque address(bytes.begin(), bytes.end());
   const Opaque name = endpoint_.name();
@@ -63,8 +63,8 @@ Opaque FrameEndpoint::address() const {
   return address;
 }
 
-void FrameEndpoint::know(std::vector<Opaque> addresses) {
-  const FabricNetwork own = domain().network();
+void FabricFrames::know(std::vector<Opaque> addresses) {
+  const FabricNetwork own = domain_->network();
   for (size_t rank = 0; rank < addresses.size(); ++rank) {
     Opaque& address = addresses[rank];
     FabricNetwork other{};
@@ -89,8 +89,8 @@ void FrameEndpoint::know(std::vector<Opaque> addresses) {
   under_way_.assign(names_.size(), 0);
 }
 
-bool FrameEndpoint::send(uint32_t rank, const FrameHead& head, ConstBytes bytes) {
-  GEAR_CHECK(rank < names_.size() && bytes.size() <= kFramePayload);
+bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) {
+  GEAR_CHECK(rank < names_.size() && bytes.size() <= payload_bytes());
   if (free_.empty() || under_way_[rank] >= kToOneRank) {
     return false;
   }
@@ -108,7 +108,7 @@ bool FrameEndpoint::send(uint32_t rank, const FrameHead& head, ConstBytes bytes)
   if (code == -FI_EAGAIN) {
     return false;
   }
-  check_fabric(domain().library(), base::cat(domain().text(), ", fi_send to rank ", rank), code);
+  check_fabric(domain_->library(), base::cat(domain_->text(), ", fi_send to rank ", rank), code);
   free_.pop_back();
   ++under_way_[rank];
   ++counts_.sent;
@@ -116,7 +116,7 @@ bool FrameEndpoint::send(uint32_t rank, const FrameHead& head, ConstBytes bytes)
   return true;
 }
 
-bool FrameEndpoint::progress(const Arrived& arrived) {
+bool FabricFrames::progress(const Arrived& arrived) {
   const ssize_t count = ::fi_cq_read(endpoint_.completions(), entries_.data(), entries_.size());
   if (count == -FI_EAGAIN) {
     return false;
@@ -125,7 +125,7 @@ bool FrameEndpoint::progress(const Arrived& arrived) {
     end_failed();
     return true;
   }
-  check_fabric(domain().library(), domain().text() + ", fi_cq_read", count);
+  check_fabric(domain_->library(), domain_->text() + ", fi_cq_read", count);
   for (ssize_t i = 0; i < count; ++i) {
     const fi_cq_msg_entry& entry = entries_[static_cast<size_t>(i)];
     Slot& slot = slot_of(entry.op_context);
@@ -134,7 +134,7 @@ bool FrameEndpoint::progress(const Arrived& arrived) {
       free_.push_back(&slot);
       continue;
     }
-    FrameHead head{};
+    messages::FrameHead head{};
     ++counts_.received;
     counts_.received_bytes += entry.len;
     if (entry.len >= sizeof head && entry.len <= kFrameBytes) {
@@ -148,29 +148,29 @@ bool FrameEndpoint::progress(const Arrived& arrived) {
   return true;
 }
 
-FrameEndpoint::Slot& FrameEndpoint::slot_of(void* context) {
+FabricFrames::Slot& FabricFrames::slot_of(void* context) {
   const auto index = static_cast<size_t>(static_cast<Slot*>(context) - slots_.data());
   GEAR_CHECK(index < slots_.size());
   return slots_[index];
 }
 
-void FrameEndpoint::post(Slot& slot) {
+void FabricFrames::post(Slot& slot) {
   ssize_t code = -FI_EAGAIN;
   for (int tries = 0; code == -FI_EAGAIN && tries < 1000; ++tries) {
     code = ::fi_recv(endpoint_.endpoint(), slot.room, kFrameBytes, descriptor_, FI_ADDR_UNSPEC,
                      &slot.context);
   }
-  check_fabric(domain().library(), domain().text() + ", fi_recv", code);
+  check_fabric(domain_->library(), domain_->text() + ", fi_recv", code);
 }
 
-void FrameEndpoint::end_failed() {
+void FabricFrames::end_failed() {
   fi_cq_err_entry failed{};
-  check_fabric(domain().library(), domain().text() + ", fi_cq_readerr",
+  check_fabric(domain_->library(), domain_->text() + ", fi_cq_readerr",
                ::fi_cq_readerr(endpoint_.completions(), &failed, 0));
   const std::string words =
-      base::cat(domain().library().strerror(failed.err), " (", failed.err, ")");
+      base::cat(domain_->library().strerror(failed.err), " (", failed.err, ")");
   if (failed.op_context == nullptr) {
-    throw base::TransportError(base::cat("[transport] ", domain().text(), ": ", words));
+    throw base::TransportError(base::cat("[transport] ", domain_->text(), ": ", words));
   }
   Slot& slot = slot_of(failed.op_context);
   if (slot.rank == kReceives) {  // whoever sent it tells what became of it, or is missed
@@ -181,7 +181,7 @@ void FrameEndpoint::end_failed() {
   --under_way_[rank];
   free_.push_back(&slot);
   throw base::TransportError(base::cat("[transport] a message to rank ", rank, " by ",
-                                       domain().text(), " did not leave: ", words,
+                                       domain_->text(), " did not leave: ", words,
                                        ": it has ended, or the link is down: look at its output"));
 }
 

@@ -1,4 +1,4 @@
-#include "transport/mpi/waiting.h"
+#include "mpi/waiting.h"
 
 #include <sched.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/errors.h"
 #include "base/threads/interrupt.h"
-#include "transport/mpi/runtime.h"
+#include "mpi/runtime.h"
 
-namespace gear::transport::mpi {
+namespace gear::mpi {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -82,4 +82,4 @@ MPI_Comm duplicate_of(MPI_Comm original, double timeout_s, const std::string& la
   return *made;
 }
 
-}  // namespace gear::transport::mpi
+}  // namespace gear::mpi

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "transport/fabric.h"
-#include "transport/fabric/messages/frame_endpoint.h"
+#include "transport/messages/frames.h"
+#include "transport/messages/neighbour.h"
 #include "transport/transport.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 
 /// A message that has come, or of which frames have.
 struct Message {
@@ -61,23 +61,24 @@ struct Channel {
   std::string fault;                                  ///< what has come amiss
 };
 
-using Neighbour = FabricPlace::Neighbour;
-
-/// The endpoint of a rank, shared by its transports: sorts what comes by channel, and answers those
+/// The frames of a rank, shared by its transports: sorts what comes by channel, and answers those
 /// that ask whether this rank is there. Whichever thread waits lets it work.
 class Mail {
  public:
   /// `token`: of the launch, the same on all ranks and on no others.
-  Mail(std::shared_ptr<const FabricDomain> domain, uint64_t token);
+  Mail(std::unique_ptr<Frames> frames, uint64_t token);
   /// Tells the ranks that hear from this one in an allgather that it makes no more calls; what they
-  /// wait for may be this rank. A forked child tells nobody.
+  /// wait for may be this rank. A forked child tells nobody, nor does a rank whose frames must be
+  /// taken.
   ~Mail();
   Mail(const Mail&) = delete;
   Mail& operator=(const Mail&) = delete;
 
-  Opaque address() const { return endpoint_.address(); }
-  /// Once, before all else. Throws as FrameEndpoint::know.
-  void know(uint32_t rank, std::vector<Opaque> addresses, std::vector<Neighbour> neighbours = {});
+  /// Once, before all else.
+  void know(uint32_t rank, uint32_t size, std::vector<Neighbour> neighbours = {});
+
+  std::string_view name() const noexcept { return frames_->name(); }
+  Patience patience() const noexcept { return frames_->patience(); }
 
   std::mutex& mutex() { return mutex_; }
 
@@ -90,7 +91,7 @@ class Mail {
   /// none, now.
   int64_t send(uint32_t rank, const Channel& channel, uint32_t round, ConstBytes message,
                uint64_t offset);
-  bool has_sent(uint32_t rank) const { return endpoint_.under_way(rank) == 0; }
+  bool has_sent(uint32_t rank) const { return frames_->under_way(rank) == 0; }
   /// Whether anything happened. `own`: of the thread that calls, which needs no waking.
   bool progress(const Channel* own);
 
@@ -111,12 +112,11 @@ class Mail {
   /// Frames of other launches, which were dropped.
   uint64_t num_foreign() const { return num_foreign_; }
 
-  FrameCounts counts() const { return endpoint_.counts(); }
+  FrameCounts counts() const { return frames_->counts(); }
 
   /// Makes `channel` one that sleeps, if there is nothing to do.
   bool may_sleep(Channel& channel);
-  int wait_file() const { return endpoint_.wait_file(); }
-  std::string text() const { return endpoint_.domain().text(); }
+  int wait_file() const { return frames_->wait_file(); }
 
  private:
   struct Control {
@@ -134,7 +134,7 @@ class Mail {
   static void wake(Channel& channel);
 
   std::mutex mutex_;
-  FrameEndpoint endpoint_;
+  std::unique_ptr<Frames> frames_;
   uint64_t token_;
   uint32_t rank_ = 0;
   uint32_t size_ = 0;
@@ -148,4 +148,4 @@ class Mail {
   std::vector<Neighbour> neighbours_;
 };
 
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

@@ -1,4 +1,4 @@
-#include "transport/fabric/messages/mail.h"
+#include "transport/messages/mail.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,12 +15,11 @@
 #include "base/errors.h"
 #include "transport/collective.h"
 
-namespace gear::transport::fabric {
+namespace gear::transport::messages {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostWords = 1000;
 constexpr size_t kMostAwaited = 64;  // told in an answer
 constexpr std::chrono::milliseconds kLinger{250};
 
@@ -36,11 +35,11 @@ Channel::Channel(uint64_t channel_id)
 
 Channel::~Channel() { ::close(woken); }
 
-Mail::Mail(std::shared_ptr<const FabricDomain> domain, uint64_t token)
-    : endpoint_(std::move(domain)), token_(token), pid_(::getpid()) {}
+Mail::Mail(std::unique_ptr<Frames> frames, uint64_t token)
+    : frames_(std::move(frames)), token_(token), pid_(::getpid()) {}
 
 Mail::~Mail() {
-  if (pid_ != ::getpid() || size_ < 2 || has_told_) {
+  if (pid_ != ::getpid() || size_ < 2 || has_told_ || !frames_->may_go_unread()) {
     return;
   }
   try {
@@ -52,12 +51,11 @@ Mail::~Mail() {
   }
 }
 
-void Mail::know(uint32_t rank, std::vector<Opaque> addresses, std::vector<Neighbour> neighbours) {
-  GEAR_CHECK(size_ == 0 && rank < addresses.size());
+void Mail::know(uint32_t rank, uint32_t size, std::vector<Neighbour> neighbours) {
+  GEAR_CHECK(size_ == 0 && rank < size);
   neighbours_ = std::move(neighbours);
   rank_ = rank;
-  size_ = static_cast<uint32_t>(addresses.size());
-  endpoint_.know(std::move(addresses));
+  size_ = size;
 }
 
 Channel& Mail::channel(uint64_t id) {
@@ -92,15 +90,15 @@ int64_t Mail::send(uint32_t rank, const Channel& channel, uint32_t round, ConstB
   frame.round = round;
   frame.offset = offset;
   frame.total = message.size();
-  frame.bytes = static_cast<uint32_t>(std::min(message.size() - offset, kFramePayload));
-  return endpoint_.send(rank, frame, message.subspan(offset, frame.bytes))
+  frame.bytes = static_cast<uint32_t>(std::min(message.size() - offset, frames_->payload_bytes()));
+  return frames_->send(rank, frame, message.subspan(offset, frame.bytes))
              ? static_cast<int64_t>(frame.bytes)
              : -1;
 }
 
 bool Mail::progress(const Channel* own) {
   const bool sent = send_controls();
-  return endpoint_.progress([&](const FrameHead& head, ConstBytes bytes) {
+  return frames_->progress([&](const FrameHead& head, ConstBytes bytes) {
     sort(head, bytes, own);
   }) || sent;
 }
@@ -114,7 +112,7 @@ void Mail::queue(uint32_t rank, FrameHead head, ConstBytes bytes) {
 bool Mail::send_controls() {
   return std::erase_if(controls_, [&](const Control& control) {
            try {
-             return endpoint_.send(control.rank, control.head, control.bytes);
+             return frames_->send(control.rank, control.head, control.bytes);
            } catch (const base::TransportError&) {  // it is past hearing
              return true;
            }
@@ -262,8 +260,8 @@ void Mail::wake(Channel& channel) {
 }
 
 bool Mail::may_sleep(Channel& channel) {
-  channel.sleeps = wait_file() < 0 || endpoint_.may_sleep();
+  channel.sleeps = wait_file() < 0 || frames_->may_sleep();
   return channel.sleeps;
 }
 
-}  // namespace gear::transport::fabric
+}  // namespace gear::transport::messages

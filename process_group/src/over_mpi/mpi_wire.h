@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "mpi/requests.h"
 #include "ranks/wire.h"
 
 namespace gear::process_group {
@@ -51,8 +52,7 @@ class MpiWire final : public Wire {
   bool abandoned_ = false;
   // Of test().
   std::vector<MPI_Request> requests_;
-  std::vector<int> ended_;
-  std::vector<MPI_Status> statuses_;
+  mpi::Requests test_;
 };
 
 }  // namespace gear::process_group

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace gear::transport::mpi {
+namespace gear::memory {
 
 /// Memory of messages, kept for those to come: fresh from the system, it costs a page fault every 4
 /// KiB, which is more than a piece takes to travel. One thread at a time. Of a message that has not
@@ -47,4 +47,4 @@ class Rooms {
   uint64_t kept_bytes_ = 0;
 };
 
-}  // namespace gear::transport::mpi
+}  // namespace gear::memory

@@ -1,4 +1,4 @@
-#include "mpi/mpi_carrier.h"
+#include "over_mpi/mpi_carrier.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "engine/message.h"
-#include "mpi/node_memory.h"
+#include "over_mpi/node_memory.h"
 
 namespace gear::process_group {
 namespace {
