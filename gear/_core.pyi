@@ -269,6 +269,11 @@ class Transport:
         """
         Raises TransportError where the group has failed, as far as this rank can tell at once.
         """
+    def present(self, wait_s: typing.SupportsFloat | typing.SupportsIndex) -> list[int]:
+        """
+        The ranks that make this call too within `wait_s`, after a failure too; all, where the
+        transport cannot tell.
+        """
     @property
     def name(self) -> str: ...
     @property

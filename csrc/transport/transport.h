@@ -57,6 +57,10 @@ class Transport {
   /// The same where nobody knows what comes: every rank sends one message to each.
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to) { return exchange(to, {}); }
 
+  /// The ranks that make this call too within `wait_s`, this one among them: for those that are
+  /// left after a failure. All, where the transport cannot tell. Throws TransportError.
+  virtual std::vector<uint32_t> present(double wait_s);
+
   /// Another transport between the same ranks, whose calls have no order with this one's: for
   /// another thread.
   virtual std::unique_ptr<Transport> duplicate() = 0;

@@ -361,8 +361,8 @@ class Group(InProcess):
 
         For ranks of this node it looks at their processes, at once. Where that does not tell, as
         for ranks of other nodes and those that hang, the remaining ranks make a roll call together
-        after a failure: who does not answer within `wait_s` is missing. With `wait_s` 0, and over
-        Horovod and threads, there is no roll call.
+        after a failure: who does not answer within `wait_s` is missing. With `wait_s` 0, and among
+        threads and Horovod's ranks of one node, there is no roll call.
         """
         channel = self._open()
         gone = channel.ended(range(self.size))

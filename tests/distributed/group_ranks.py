@@ -218,7 +218,8 @@ def hanging() -> dict[str, Any]:
     if group.rank == 1:
         time.sleep(60)
     atexit.register(time.sleep, 1.0)
-    return {"place": [group.rank], **_failure(lambda: group.barrier(0.5))}
+    failed = _failure(lambda: group.barrier(0.5))
+    return {"place": [group.rank], **failed, "missing": group.missing(1.5)}
 
 
 def killed() -> dict[str, Any]:

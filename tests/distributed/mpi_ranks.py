@@ -196,6 +196,19 @@ def words_amid_a_cut_entry() -> None:
     assert str(caught.value) == words
 
 
+def the_roll_is_called() -> None:
+    """By all, and after a failure by those that are left."""
+    transport = _core.mpi_transport(WORLD, 60.0)
+    assert transport.present(60.0) == [0, 1, 2]
+    transport.timeout_s = 1.0
+    if transport.rank == 1:
+        time.sleep(4.0)
+        return
+    with pytest.raises(TransportError, match="rank 1 did not take part"):
+        transport.allgather(b"x")
+    assert transport.present(1.5) == [0, 2]
+
+
 def send_after(transport) -> None:
     transport.allgather(b"x")
     transport.exchange([b"", b"x" * 2**20], [0, 0])

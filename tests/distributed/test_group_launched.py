@@ -142,6 +142,7 @@ def test_a_hanging_rank_is_named_under_mpirun() -> None:
     for result in launch(mpirun(3, "hanging"), 2, fails=True):
         assert "rank 1 (pid " in result["error"]
         assert "did not take part within 0.5 s" in result["error"]
+        assert result["missing"] == [1]
 
 
 @needs_torch

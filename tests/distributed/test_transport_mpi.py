@@ -59,6 +59,7 @@ def test_contract(subject, size):
     [
         "a_late_rank_is_named",
         "other_calls_are_refused",
+        "the_roll_is_called",
         pytest.param("other_sizes_are_refused", marks=pytest.mark.slow),
         "interrupts_are_heard",
         pytest.param("interrupts_while_it_is_made", marks=pytest.mark.slow),

@@ -236,6 +236,11 @@ void register_transport(py::module_& module) {
       .def(
           "look", &Transport::look, py::call_guard<py::gil_scoped_release>(),
           "Raises TransportError where the group has failed, as far as this rank can tell at once.")
+      .def(
+          "present", &Transport::present, py::arg("wait_s"),
+          py::call_guard<py::gil_scoped_release>(),
+          "The ranks that make this call too within `wait_s`, after a failure too; all, where the\n"
+          "transport cannot tell.")
       .def("allgather", &allgather, py::arg("mine"),
            "The bytes of all ranks, by rank; of one size on all. Collective.")
       .def("exchange", &exchange, py::arg("to"), py::arg("sizes") = py::none(),

@@ -8,9 +8,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/errors.h"
@@ -31,6 +34,10 @@ constexpr uint32_t kFewRanks = 64;
 constexpr uint32_t kBusyTurns = 16;
 constexpr double kLongestSleep = 0.1;
 constexpr double kFirstNap = 50e-6;  // where no file tells of what comes
+
+constexpr uint64_t kRollCalls = UINT64_MAX;  // channels that no duplicate has
+constexpr uint64_t kRoll = UINT64_MAX - 1;
+constexpr std::chrono::milliseconds kRollPause{1};
 
 constexpr double kRollCall = 1;  // s, before the time-out
 constexpr double kRollCallPart = 0.25;
@@ -309,6 +316,44 @@ std::vector<uint64_t> Messages::exchange_words(std::vector<uint64_t> words) {
   return words;
 }
 
+// Each sends each an empty message, which waits for those that come later.
+std::vector<uint32_t> Messages::present(double wait_s) {
+  const auto until = Clock::now() + in_ns(wait_s);
+  std::vector<uint32_t> others(ranks_);
+  std::erase(others, rank_);
+  std::vector<uint32_t> untold(others);
+  std::unique_lock guard(mail_->mutex());
+  Channel& roll = mail_->channel(channel_of(channel_->id, kRoll));
+  ++roll.call;
+  roll.in_call = true;
+  const auto has_come = [&](uint32_t r) { return roll.messages.contains({roll.call, kDirect, r}); };
+  for (;;) {
+    bool moved = false;
+    try {
+      std::erase_if(untold, [&](uint32_t r) { return mail_->send(r, roll, kDirect, {}, 0) == 0; });
+      moved = mail_->progress(&roll);
+    } catch (const base::TransportError&) {  // of one that cannot be reached any more
+    }
+    const bool all_have_met = untold.empty() && std::ranges::all_of(others, [&](uint32_t r) {
+                                return has_come(r) && mail_->has_sent(r);
+                              });
+    if (all_have_met || Clock::now() >= until) {
+      break;
+    }
+    guard.unlock();
+    base::check_interrupt();
+    if (!moved) {
+      std::this_thread::sleep_for(kRollPause);
+    }
+    guard.lock();
+  }
+  std::vector<uint32_t> found;
+  std::ranges::copy_if(ranks_, std::back_inserter(found),
+                       [&](uint32_t r) { return r == rank_ || has_come(r); });
+  std::erase_if(roll.messages, [&](const auto& one) { return one.first.call <= roll.call; });
+  return found;
+}
+
 std::unique_ptr<Transport> Messages::duplicate() {
   const std::byte here{};
   std::vector<std::byte> all(size_);
@@ -323,7 +368,7 @@ std::vector<uint32_t> Messages::awaited() {
 }
 
 std::unique_ptr<RollCall> Messages::roll_call() {
-  return std::make_unique<MailRollCall>(mail_, channel_of(channel_->id, UINT64_MAX), rank_, size_);
+  return std::make_unique<MailRollCall>(mail_, channel_of(channel_->id, kRollCalls), rank_, size_);
 }
 
 void Messages::send(uint32_t rank, uint32_t round, ConstBytes bytes) {

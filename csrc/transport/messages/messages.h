@@ -45,6 +45,7 @@ class Messages final : public Transport, private Failure::Listener {
   using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
+  std::vector<uint32_t> present(double wait_s) override;
   /// It shares the Mail.
   std::unique_ptr<Transport> duplicate() override;
   void allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) override;

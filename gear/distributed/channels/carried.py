@@ -60,7 +60,7 @@ class TransportChannel(Channel):
     Args:
         transport: of this group alone; it shares `failure`.
         members: the ranks.
-        answered: calls the roll of ranks, as `Channel.answered`; None: nothing can.
+        answered: calls the roll of ranks, as `Channel.answered`; None: the transport does.
         told: what was told to this rank elsewhere of the group's end, where the ranks met; empty:
             nothing, or it cannot be asked now. None: nobody is told there.
         handle: in Fortran, of MPI's communicator of these ranks; 0: of all.
@@ -223,7 +223,9 @@ class TransportChannel(Channel):
         raise TransportError(self.failed)
 
     def answered(self, wait_s: float) -> set[int]:
-        return super().answered(wait_s) if self._answered is None else self._answered(wait_s)
+        if self._answered is not None:
+            return self._answered(wait_s)
+        return set(self._open().present(wait_s))
 
     def close(self) -> None:
         super().close()

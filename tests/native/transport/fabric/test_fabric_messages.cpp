@@ -17,6 +17,7 @@
 
 using namespace gear::testing;
 using namespace gear::transport;
+using gear::base::TransportError;
 using messages::Messages;
 
 namespace {
@@ -185,6 +186,42 @@ TEST_CASE("fabric messages: ranks that do not come to a call are named, all of t
     CHECK(words.starts_with(r == 1 || r == 4 ? "slept"
                                              : "[transport] ranks 1 and 4 did not take part in "
                                                "allgather within 2 s"));
+  }
+}
+
+TEST_CASE("fabric messages: those that are left find each other, before a failure and after it") {
+  if (!libfabric_is_here()) {
+    return;
+  }
+  for (const int signal : {0, SIGKILL, SIGSTOP}) {
+    const Board board(5);
+    const auto children = start(board, [&](uint32_t rank) {
+      const auto messages = join(board, rank, 2);
+      const std::vector<uint32_t> all{0, 1, 2, 3, 4};
+      must(messages->present(kLong) == all, "not all are there");
+      if (rank == 3) {
+        ::kill(::getpid(), signal);
+      }
+      if (signal == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100 * rank));
+        must(messages->present(kLong) == all, "not all are there again");
+        return "done";
+      }
+      try {
+        gather(*messages, 1, 8);
+        must(false, "nobody was missed");
+      } catch (const TransportError&) {
+      }
+      must(messages->present(2) == std::vector<uint32_t>{0, 1, 2, 4}, "not those that are left");
+      return "done";
+    });
+    for (const uint32_t r : {0u, 1u, 2u, 4u}) {
+      CHECK(children[r].words() == "done");
+    }
+    if (signal != 0) {
+      ::kill(children[3].pid, SIGKILL);
+    }
+    CHECK(children[3].words() == (signal == 0 ? "done" : ""));
   }
 }
 
