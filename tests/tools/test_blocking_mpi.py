@@ -15,7 +15,7 @@ CALL = re.compile(r"\b(MPI_[A-Z][a-z]\w*)\(")
 RETURN = set(
     """MPI_Comm_f2c MPI_Comm_get_attr MPI_Comm_get_name MPI_Comm_group MPI_Comm_idup MPI_Comm_rank
     MPI_Comm_set_errhandler MPI_Comm_set_name MPI_Comm_size MPI_Comm_test_inter MPI_Error_string
-    MPI_Finalized MPI_Get_count MPI_Get_elements_x MPI_Get_library_version MPI_Group_free
+    MPI_Finalized MPI_Get_elements_x MPI_Get_library_version MPI_Group_free
     MPI_Group_incl MPI_Iallgather MPI_Iallreduce MPI_Ibcast MPI_Improbe MPI_Imrecv MPI_Initialized
     MPI_Isend MPI_Query_thread MPI_Request_free MPI_Test MPI_Testall MPI_Testsome
     MPI_Type_commit MPI_Type_contiguous MPI_Type_create_struct MPI_Type_free""".split()

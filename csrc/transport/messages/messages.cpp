@@ -39,8 +39,10 @@ constexpr uint64_t kRollCalls = UINT64_MAX;  // channels that no duplicate has
 constexpr uint64_t kRoll = UINT64_MAX - 1;
 constexpr std::chrono::milliseconds kRollPause{1};
 
-constexpr double kRollCall = 1;  // s, before the time-out
-constexpr double kRollCallPart = 0.25;
+// Before the time-out, s: what an answer takes on a machine that has far more to do than it can.
+constexpr double kRollCall = 5;
+constexpr double kRollCallPart = 0.5;
+constexpr double kAnswer = 1;  // s, of a rank whose process has not ended
 constexpr std::chrono::milliseconds kLookAtNeighbours{500};
 
 // Of the n-th duplicate: the same on all ranks, and of no other channel.
@@ -482,7 +484,7 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
         ended = mail_->ended();
         if (!ended.empty() && sentence == Clock::time_point::max()) {
           roll_call = std::min(roll_call, now);
-          sentence = now + std::chrono::duration_cast<Clock::duration>(Seconds(kRollCall));
+          sentence = now + std::chrono::duration_cast<Clock::duration>(Seconds(kAnswer));
         }
       }
       if (now >= roll_call) {
