@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="324f32961ca30725be2be11476522a53207ebb766ef96b38114da606d0f8e48e")
+    version("0.1.0", sha256="488ebaffc929a536c7795f5c726492483d0484886e98b48da683fb5ba743a902")
 
     variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
     variant("deepspeed", default=False, description="DeepSpeed beside it")
