@@ -14,6 +14,7 @@ constexpr std::chrono::milliseconds kSettleFor{250};
 }  // namespace
 
 std::span<const int> Requests::ended(std::span<MPI_Request> open) {
+  failed_.clear();
   if (open.empty()) {
     return {};
   }
@@ -26,9 +27,16 @@ std::span<const int> Requests::ended(std::span<MPI_Request> open) {
     code = MPI_Testsome(static_cast<int>(open.size()), open.data(), &count, ended_.data(),
                         statuses_.data());
   }
-  for (int i = 0; code == MPI_ERR_IN_STATUS && i < count; ++i) {
-    check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "moving bytes by MPI");
+  int first = MPI_SUCCESS;
+  for (size_t i = 0; code == MPI_ERR_IN_STATUS && i < static_cast<size_t>(count); ++i) {
+    const int error = statuses_[i].MPI_ERROR;
+    // MPI_ERR_PENDING: it has neither failed nor ended.
+    if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) {
+      failed_.push_back(ended_[i]);
+      first = first == MPI_SUCCESS ? error : first;
+    }
   }
+  check(first, "moving bytes by MPI");
   check(code, "MPI_Testsome");
   return std::span(ended_).first(static_cast<size_t>(std::max(count, 0)));  // undefined: none open
 }

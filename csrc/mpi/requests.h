@@ -11,10 +11,14 @@ namespace gear::mpi {
 class Requests {
  public:
   /// The places of those that have ended, which are MPI_REQUEST_NULL from then on. Throws
-  /// TransportError with MPI's words for the first that failed.
+  /// TransportError with MPI's words for the first that failed; others may have ended then, and are
+  /// MPI_REQUEST_NULL too.
   std::span<const int> ended(std::span<MPI_Request> open);
+  /// The places of those that failed in the last call of ended(), which are not to be asked again.
+  std::span<const int> failed() const { return failed_; }
 
  private:
+  std::vector<int> failed_;
   std::vector<int> ended_;
   std::vector<MPI_Status> statuses_;
 };

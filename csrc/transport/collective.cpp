@@ -104,6 +104,11 @@ std::string interrupted_text(uint32_t rank, std::string_view call) {
                    ": start the run again from its last checkpoint");
 }
 
+std::string no_memory_text(uint32_t rank, std::string_view call) {
+  return base::cat("[transport] rank ", rank, " (pid ", ::getpid(), ") has no memory left for ",
+                   call, ": give it more, or send less at a time");
+}
+
 std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t rank,
                             std::string_view call) {
   return base::cat("[transport] rank ", other, " is in ", its_call, " while rank ", rank, " is in ",

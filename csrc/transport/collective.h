@@ -47,6 +47,7 @@ std::string left_text(std::string_view who, std::string_view call);
 std::string ended_text(std::string_view who, uint32_t rank, std::string_view call);
 /// Of a wait that the host program ended: Ctrl-C.
 std::string interrupted_text(uint32_t rank, std::string_view call);
+std::string no_memory_text(uint32_t rank, std::string_view call);
 /// `other` is in `its_call`, this rank in `call`.
 std::string other_call_text(uint32_t other, std::string_view its_call, uint32_t rank,
                             std::string_view call);

@@ -65,7 +65,14 @@ void Failure::tell_interrupted(uint32_t rank, std::string_view call) noexcept {
       const std::lock_guard guard(mutex_);
       doing = doing_;
     }
-    tell(interrupted_text(rank, doing.empty() ? call : doing));
+    const std::string_view in = doing.empty() ? call : doing;
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      tell(no_memory_text(rank, in));
+    } catch (...) {
+      tell(interrupted_text(rank, in));
+    }
   } catch (const std::bad_alloc&) {
     tell(call);
   }

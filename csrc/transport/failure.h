@@ -51,7 +51,8 @@ class Failure {
   /// The call of the user's program that this rank is in, for the words of an interrupt; empty:
   /// what the transport is in. Any thread.
   void set_doing(std::string what);
-  /// Tells that the host program has interrupted this rank in `call` of a transport.
+  /// Tells that the exception that is being handled, no error of a transport, has ended this rank's
+  /// `call` of one: an interrupt by the host program, or no memory.
   void tell_interrupted(uint32_t rank, std::string_view call) noexcept;
 
  private:

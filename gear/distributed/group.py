@@ -22,7 +22,7 @@ from gear.distributed.meeting.from_environment import (
     meet_by_mpi,
 )
 from gear.distributed.meeting.from_torch import meet_along_mesh, meet_by_torch, meet_in_grid
-from gear.distributed.meeting.meeting import Meeting
+from gear.distributed.meeting.meeting import Meeting, given_to_all
 from gear.distributed.member import ROLES, Member
 from gear.distributed.places import Places
 from gear.distributed.same import check_same
@@ -60,8 +60,8 @@ class Group(InProcess):
         timeout_s: longest wait of every collective call of the group and its transports. By default
             ``GEAR_TIMEOUT_S``, else 300.
         transport_name: what carries bytes between the ranks: ``"shared_memory"``, ``"mpi"``,
-            ``"group"``, ``"loopback"`` (within a process), or ``"verbs"`` or ``"fabric"``: these
-            two read rows, and messages carry the rest.
+            ``"libfabric"``, ``"group"``, ``"loopback"`` (within a process), or ``"verbs"`` or
+            ``"fabric"``: these two read rows, and messages carry the rest.
         transport_reason: why it was taken, in words.
         role: ``"train"``, or ``"store"`` for a rank that holds steps and draws none.
         stores: the ranks with role ``"store"``. Where there are any, the ranks that train pull:
@@ -119,8 +119,9 @@ class Group(InProcess):
 
         It takes an initialised torch.distributed, Horovod or mpi4py as it is. Otherwise it reads
         the environment of torchrun; horovodrun; mpirun and other starters of MPI (ranks meet by
-        mpi4py if installed, else by torch and ``MASTER_ADDR``); srun (ranks meet on the first host
-        of the step); or ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` set by hand.
+        mpi4py if installed, else by the MPI that GEAR was built with, else at ``MASTER_ADDR``);
+        srun (ranks meet on the first host of the step); or ``RANK``, ``WORLD_SIZE``,
+        ``MASTER_ADDR``, ``MASTER_PORT`` set by hand.
         Without any of these, the group is this process alone. The logger ``gear`` says at level
         debug what it found.
 
@@ -129,11 +130,12 @@ class Group(InProcess):
         Args:
             timeout_s: see the class.
             transport: how the ranks' bytes travel: ``"shared_memory"`` (one host), ``"mpi"`` (in
-                builds with MPI), ``"group"`` (gloo, mpi4py or Horovod, by which the ranks met),
-                ``"auto"``: the first of these on one node. Beside it, ``"verbs"``: ranks read rows
-                that they cannot map by RDMA (InfiniBand, RoCE), and ``"fabric"``: the same through
-                libfabric (Slingshot, EFA, Omni-Path, TCP). Over several nodes ``"auto"`` takes the
-                fastest of all that every rank has, by a first exchange of rows.
+                builds with MPI), ``"libfabric"`` (ranks that GEAR's MPI does not connect),
+                ``"group"`` (torch's gloo; where GEAR's MPI connects the ranks, that), ``"auto"``:
+                the first of these on one node. Beside it, ``"verbs"``: ranks read rows that they
+                cannot map by RDMA (InfiniBand, RoCE), and ``"fabric"``: the same through libfabric
+                (Slingshot, EFA, Omni-Path, TCP). Over several nodes ``"auto"`` takes the fastest
+                of all that every rank has, by a first exchange of rows.
             role: ``"store"`` for a rank that holds steps in its memory, fills them or lets others
                 fill them, and neither trains nor draws: for nodes with memory and no GPU. Each rank
                 says its own; one at least is ``"train"``. A store's buffers publish, and it stays
@@ -276,11 +278,7 @@ class Group(InProcess):
         if meeting.replicas is not None:
             replicas = Group._between(meeting.replicas, transport)
         here = Member.here(channel.rank, role=role).as_json()
-        own = {
-            "transport": transport,
-            "timeout_s": channel.timeout_s,
-            "GEAR": _core.build_info()["version"],
-        }
+        own = given_to_all(transport, channel.timeout_s)
         wait: AbstractContextManager[object] = nullcontext()
         if channel.size > 1:
             wait = Waiting.of_connected(channel.rank, channel.size, channel.timeout_s)
@@ -353,20 +351,23 @@ class Group(InProcess):
             self._channel.pass_on(error, what, alone=alone)
 
     def channel(self) -> Channel:
-        """As `transport`, for Python bytes: over the library by which the ranks met."""
+        """As `transport`, for Python bytes: over what connects the ranks."""
         return self._open().duplicate()
 
     def missing(self, wait_s: float = 2.0) -> list[int]:
         """Returns the ranks that are gone, as far as this rank can tell.
 
-        For ranks of this node it looks at their processes, at once. Where that does not tell, as
-        for ranks of other nodes and those that hang, the remaining ranks make a roll call together
+        For ranks of this host it looks at their processes, at once. Where that does not tell, as
+        for ranks of other hosts and those that hang, the remaining ranks make a roll call together
         after a failure: who does not answer within `wait_s` is missing. With `wait_s` 0, and among
-        threads and Horovod's ranks of one node, there is no roll call.
+        threads and ranks of one node that met by Horovod or by an mpi4py of another MPI than
+        GEAR's, there is no roll call.
         """
         channel = self._open()
         gone = channel.ended(range(self.size))
-        if wait_s > 0 and (self.num_nodes > 1 or not gone):
+        # Nodes may be of several hosts, and a host of several nodes: GEAR_NODE names them.
+        spread = self.num_nodes > 1 or len({member.host for member in self.members}) > 1
+        if wait_s > 0 and (spread or not gone):
             gone |= set(range(self.size)) - channel.answered(wait_s)
         return sorted(gone)
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gear.errors import GearError, TransportError
+from gear.errors import TransportError
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
@@ -60,13 +60,20 @@ def end() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is not None and not isinstance(error, TransportError):
         for speaker in list(speakers):
-            speaker.say_ended(error)
+            with _going_on():
+                speaker.say_ended(error)
     for closable in list(closed_at_exit):
-        # Said already, or of no matter any more; and a Ctrl-C ends one wait, not the closing.
-        with contextlib.suppress(GearError, KeyboardInterrupt):
+        with _going_on():
             closable.close()
-    for call in last:
-        call()
+    for call in list(last):
+        with _going_on():
+            call()
+
+
+def _going_on() -> contextlib.suppress:
+    """Around one of several calls at the end. What one raises has been said already or is of no
+    matter any more, and a Ctrl-C ends its wait, not the others."""
+    return contextlib.suppress(Exception, KeyboardInterrupt)
 
 
 def described(error: BaseException) -> str:

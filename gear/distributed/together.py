@@ -77,13 +77,8 @@ def _exchanged(
         try:
             result = step()
             given = tell(result)
-        except GearError as error:
-            failure = error
-        except OSError as error:
-            failure = IoError(error.errno or 0, f"[io] {error}")
-            failure.__cause__ = error
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks are waiting
-            failure = error
+            failure = as_of_gear(error)
         told = [given]
         if group.size > 1:
             kind, text = ("", "") if failure is None else (type(failure).__name__, str(failure))
@@ -92,13 +87,27 @@ def _exchanged(
             for rank, (kind, text, _) in enumerate(rows):
                 if failure is not None:
                     break
-                if kind in _ERRORS:
-                    raise _ERRORS[kind](f"on rank {rank}: {text}")
                 if kind:
-                    raise GearError(f"on rank {rank}: {kind}: {text}")
+                    raise raised_on(rank, kind, text)
     if failure is not None:
         raise failure
     return result, told
+
+
+def as_of_gear(error: Exception) -> Exception:
+    """`error`; an OSError as the IoError that it is in GEAR."""
+    if isinstance(error, GearError) or not isinstance(error, OSError):
+        return error
+    failure = IoError(error.errno or 0, f"[io] {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def raised_on(rank: int, kind: str, text: str) -> Exception:
+    """What another rank raised: an error of its class that says so, as `together` raises."""
+    if kind in _ERRORS:
+        return _ERRORS[kind](f"on rank {rank}: {text}")
+    return GearError(f"on rank {rank}: {kind}: {text}")
 
 
 def agreed(group: Ranks, label: str, value: str, what: str) -> str:

@@ -14,6 +14,8 @@ from places import as_numpy
 
 import gear
 
+pytestmark = pytest.mark.subject("library")
+
 SCHEMA = gear.Schema([gear.Column("obs", (11,), "float32"), gear.Column("frame", (8, 8), "uint8")])
 OUTPUTS = {"obs": gear.Window(-1, 3), "frame": gear.Step()}
 FRAMEWORKS = [

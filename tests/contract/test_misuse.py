@@ -13,11 +13,12 @@ from contract import misuse
 
 import gear
 
+pytestmark = pytest.mark.subject("library")
+
 LIMIT_S = 200
+BY_NIGHT = [pytest.mark.slow, pytest.mark.nightly]
 SLOW = {("forked-child", "Group")}
-CASES = [
-    pytest.param(*case, marks=[pytest.mark.slow] if case in SLOW else []) for case in misuse.cases()
-]
+CASES = [pytest.param(*case, marks=BY_NIGHT if case in SLOW else []) for case in misuse.cases()]
 
 
 @pytest.mark.timeout(LIMIT_S + 40)

@@ -10,6 +10,8 @@ from script import Player, Script, check_batch, scripts
 
 import gear
 
+pytestmark = pytest.mark.subject("library")
+
 EPISODE_BIT = 1 << 62
 SLOT_BITS = (1 << 32) - 1
 UNITS = st.sampled_from(["step", "episode"])

@@ -196,10 +196,14 @@ def interrupted() -> dict[str, Any]:
 
 def dies_connecting() -> dict[str, Any]:
     """Rank WHO is killed when it has taken its place: BEFORE it connects, or while it waits for
-    rank 1, which is later."""
+    rank 1, which is later. The ranks are as if on hosts of their own where ON_HOST says which."""
     from torch import distributed
 
+    from gear.distributed import member
     from gear.distributed.channels import connect as connecting
+
+    if "ON_HOST" in os.environ:
+        member._host = lambda: os.environ["ON_HOST"]
 
     carried = os.environ["CARRY_BY"]
     where: Any
@@ -305,7 +309,7 @@ def interrupted_close() -> dict[str, Any]:
     """Ctrl-C while rank 0 closes a loader whose batches in flight wait for a busy rank 1."""
     group = gear.Group.from_env(timeout_s=60, transport="group")
     buffer = filled(group)
-    loader = buffer.loader(8, framework="numpy", prefetch=200, locality="off")
+    loader = buffer.loader(8, framework="numpy", prefetch=1024, locality="off")
     until_closed = os.open(os.environ["FIFO"], os.O_RDWR)
     next(loader)
     if group.rank == 1:

@@ -76,16 +76,30 @@ def without() -> dict[str, Any]:
 
 
 def links() -> dict[str, Any]:
-    """`gear bench links`, for a moment."""
-    from gear.cli.bench.links import measure
+    """`gear bench links`, for a moment; with what connected the ranks, by what was measured."""
+    from gear.cli.bench import links
     from gear.cli.bench.rates import Work
 
+    group_by, connected = links._group_by, {}
+
+    def noting(kind: str, group: gear.Group) -> gear.Group:
+        used = group_by(kind, group)
+        connected[kind] = used.channel().kind
+        return used
+
+    links._group_by = noting
     with gear.Group.from_env(timeout_s=60) as group:
         work = Work(pool_bytes=1 << 18, batch_bytes=1 << 14, seconds=0.01)
-        report = measure(group, [64, 4096], work)
+        report = links.measure(group, [64, 4096], work)
+    links._group_by = group_by
     rates = [[row.kind, row.row_bytes, row.rows_per_s] for row in report.measured]
     bounded = {row.kind for row in report.measured if row.bound is not None}
-    return {"rates": rates, "told": report.told, "bounded": sorted(bounded)}
+    return {
+        "rates": rates,
+        "told": report.told,
+        "bounded": sorted(bounded),
+        "connected": connected,
+    }
 
 
 def _torch_is_untouched() -> bool:

@@ -13,6 +13,8 @@ from distributed.life import RESUMED, RESUMED_AFTER, RESUMED_BEFORE
 from distributed.refusals import BUFFERS, LOADERS, NEED_OTHERS, WRONG, WRONG_WRITERS, attempts
 from distributed.toy import SAMPLERS, STEPS
 
+pytestmark = pytest.mark.subject("library")
+
 every_group = pytest.mark.parametrize("group", groups(), indirect=True)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.subject("library")
+
 # Rank 0 is the main thread, rank 1 another; their bytes travel through Python.
 PROGRAM = """
 import gc, signal, sys, threading

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 
 import gear
 from gear.distributed import SharedLoader
+from gear.distributed.channels.base import Alone
 from gear.distributed.member import Member
 
 COLUMNS = [
@@ -212,6 +213,40 @@ def test_transports_of_threads(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in caplog.records] == [
         "[transport] bytes between ranks go by loopback: the ranks are threads of one process"
     ]
+
+
+# ---- who is missing ----
+
+
+class OfRank0(Alone):
+    """Of a group whose ranks 0 and 2 answer a roll call."""
+
+    kind = "loopback"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(1.0)
+        self.size = size
+
+    def answered(self, wait_s: float) -> set[int]:
+        return {0, 2}
+
+
+def of_hosts(*hosts: str, ended: Sequence[int]) -> gear.Group:
+    """Rank 0's group of one node, `GEAR_NODE`, of which ranks have ended."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    here = Member.here(0, "rack 7")
+    members = [
+        replace(here, rank=rank, host=host, pid=gone.pid if rank in ended else here.pid)
+        for rank, host in enumerate(hosts)
+    ]
+    return gear.Group(OfRank0(len(members)), members, launcher="environment")
+
+
+def test_a_roll_call_looks_for_the_other_hosts_of_a_node() -> None:
+    assert of_hosts("a", "a", "b", "b", ended=[1]).missing() == [1, 3]
+    assert of_hosts("a", "a", "a", "a", ended=[1]).missing() == [1]
+    assert of_hosts("a", "a", "a", "a", ended=[]).missing() == [1, 3]
 
 
 # ---- whether a process has ended ----

@@ -22,6 +22,8 @@ import pytest
 import gear
 from distributed.forked import Run, plain, run
 
+pytestmark = pytest.mark.subject("library")
+
 __all__ = ["run"]  # a fixture
 pytest.importorskip("torch")
 CARRIED = [
@@ -156,11 +158,11 @@ def test_a_rank_that_is_killed_before_others_map_its_memory_leaves_none_behind(
     assert not list(Path("/dev/shm").glob(f"{prefix}*"))
 
 
-def test_a_rank_of_another_node_that_does_not_connect_is_named(run: Run) -> None:
+def test_a_rank_of_another_host_that_does_not_connect_is_named(run: Run) -> None:
     """Nobody can look at its process: those that are there call the roll."""
     places = plain(3, WHO="2", WHEN="before", PATIENT_S="2", CARRY_BY="group")
     for rank, place in enumerate(places):
-        place["GEAR_NODE"] = str(rank)
+        place["ON_HOST"] = f"host {rank}"
     for result in run("dies_connecting", places, killed=[2])[:2]:
         assert re.match(
             rf"\[transport\] rank 2 {WHO} did not take part within 2 s: ", result["error"]

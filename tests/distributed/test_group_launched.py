@@ -21,6 +21,8 @@ from distributed.forked import RANKS, Run, clean_environment, plain, results_in,
 if TYPE_CHECKING:
     from distribution.slurm_cluster import Cluster
 
+pytestmark = pytest.mark.subject("library")
+
 pytest_plugins = ["distribution.slurm_cluster"]
 LIMIT_S = 240
 
@@ -128,7 +130,7 @@ def test_ranks_that_nothing_connects_are_told_what_to_install(run: Run) -> None:
     for place, node in zip(places, "ab", strict=True):
         place["GEAR_NODE"] = node
     for result in run("unconnected", places):
-        assert result["kind"] == "InvalidArgument"
+        assert result["kind"] == "InvalidArgument", result
         assert (
             "[group] nothing that is installed connects the ranks: libfabric does not"
             in result["error"]
@@ -468,10 +470,13 @@ def test_bench_links_measures_what_there_is_and_says_why_not_the_rest(run: Run) 
     rates = {(kind, row_bytes): rate for kind, row_bytes, rate in result["rates"]}
     kinds = {kind for kind, _ in rates}
     assert kinds >= {"mapped", "shared_memory", "group"}
+    assert result["connected"]["group"] == "gloo"
+    assert ("libfabric" in kinds) is bool(gear._core.build_info()["fabric"])
+    assert result["connected"].get("libfabric", "libfabric") == "libfabric"
     assert set(rates) == {(kind, row_bytes) for kind in kinds for row_bytes in (64, 4096)}
     assert all(rate > 0 for rate in rates.values())
     assert set(result["bounded"]) >= kinds - {"verbs"}
-    assert "needs GEAR built with MPI and ranks that mpirun started" in result["told"]["mpi"]
+    assert "needs GEAR built with MPI and all ranks that mpirun started" in result["told"]["mpi"]
     assert result["told"].get("verbs", "").startswith("[transport]") is ("verbs" not in kinds)
     assert ("fabric" in kinds) is bool(gear._core.build_info()["fabric"])
     assert ("fabric packed" in kinds) is ("fabric" in kinds)

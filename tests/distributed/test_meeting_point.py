@@ -16,6 +16,9 @@ from gear.distributed import calls
 from gear.distributed.calls import Late, in_time, soon
 from gear.distributed.channels import roster
 from gear.distributed.channels.roster import lacking, said_by_all, wait_for_places
+from gear.distributed.meeting import meeting_point
+from gear.distributed.meeting.launch import Launch
+from gear.distributed.meeting.meeting_point import decline
 from gear.distributed.meeting.run_identity import RunIdentity
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
@@ -144,6 +147,20 @@ def test_ranks_ask_less_often_the_more_they_are() -> None:
     assert roster.pause_of(8) == roster.POLL_S
     for size in (512, 4096):
         assert size * roster.QUESTIONS / roster.pause_of(size) <= roster.MOST_QUESTIONS
+
+
+@pytest.mark.parametrize("size", [4, 4096])
+def test_who_serves_the_store_and_does_not_come_stays_for_a_look_of_each(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    there = Store(range(1, size))
+    monkeypatch.setattr(meeting_point, "launch_store", lambda *_: there)
+    monkeypatch.setattr(meeting_point, "own_store", lambda *_: there)
+    monkeypatch.setattr(meeting_point, "tell_failed", lambda *_: None)
+    monkeypatch.setattr("time.sleep", slept.append)
+    decline(Launch("environment", 0, size, "store", "localhost", 1), "[train] no")
+    assert sum(slept) >= max(roster.pause_of(size), 0.5)
 
 
 # ---- calls that may not come back ----

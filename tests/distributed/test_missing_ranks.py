@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 SIZE = 3
 LATE_S = 8.0  # time-out of a group that is to wait for a rank which draws no more
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.subject("library"), pytest.mark.slow]
 
 
 # mpirun ends all ranks itself when one is killed. Rank 0 serves what others meet at.
@@ -87,7 +87,7 @@ def check_message(message: str, missing: int) -> None:
 
 def test_a_launch_that_hangs_is_ended_and_shown(tmp_path: Path) -> None:
     """Of the suite itself: no test may wait for ever, or hide where the ranks stood."""
-    for timeout_s in (8, 60):  # a rank of a busy machine may not have begun after the first
+    for timeout_s in (8, 60, 240):  # a rank of a busy machine may not have begun after the first
         folder = tmp_path / str(timeout_s)
         ended = launch(IMPLEMENTATIONS["loopback"], 2, ["hang"], folder, timeout_s=timeout_s)
         assert ended.codes != [0]

@@ -47,6 +47,35 @@ def test_ctrl_c_in_one_closing_leaves_none_of_the_others_open(
     assert closed == [*things, None]
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_what_ends_one_of_the_last_words_and_calls_leaves_out_none_of_the_others(
+    raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    class Interrupted:
+        def say_ended(self, error: BaseException) -> None:
+            done.append(f"said {error}")
+            raise raised
+
+        def close(self) -> None:
+            done.append("closed")
+            raise raised
+
+        def __call__(self) -> None:
+            done.append("called")
+            raise raised
+
+    things = [Interrupted(), Interrupted()]
+    monkeypatch.setattr(process_life, "speakers", things)
+    monkeypatch.setattr(process_life, "closed_at_exit", things)
+    monkeypatch.setattr(process_life, "last", things)
+    monkeypatch.setattr(sys, "last_exc", None, raising=False)
+    monkeypatch.setattr(sys, "last_value", ValueError("why"), raising=False)
+    process_life.end()
+    assert done == ["said why", "said why", "closed", "closed", "called", "called"]
+
+
 @pytest.mark.skipif(not _core.build_info()["fabric"], reason="GEAR was built without libfabric")
 @pytest.mark.parametrize(
     ("handler", "handled", "code"),

@@ -9,6 +9,7 @@ from distributed.groups import Group, groups
 from distributed.scenarios import SCENARIOS, Scenario
 
 pytestmark = [
+    pytest.mark.subject("library"),
     pytest.mark.parametrize("group", groups(), indirect=True),
     pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name),
 ]

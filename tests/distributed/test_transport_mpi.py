@@ -15,6 +15,8 @@ import pytest
 from gear import _core
 from gear.distributed.channels.mpi import NOT_FINALISED
 
+pytestmark = pytest.mark.subject("library")
+
 RANKS = Path(__file__).with_name("mpi_ranks.py")
 RUNTIME = Path(__file__).parents[2] / "csrc" / "mpi" / "runtime.cpp"
 

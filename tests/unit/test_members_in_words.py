@@ -38,6 +38,16 @@ LOOK = "look for the cause there, or raise timeout_s (GEAR_TIMEOUT_S)"
             "its own output says why",
         ),
         (
+            "[transport] ranks 10 and 11 did not take part in exchange within 2 s: see what they "
+            "do, or set a longer time-out",
+            "[transport] rank 10 (pid 110 on host10), rank 11 (pid 111 on host11) did not take "
+            f"part within 2 s: {LOOK}",
+        ),
+        (
+            "[transport] rank 11 (pid 111 on host11) ended with ValueError: mine",
+            "[transport] rank 11 (pid 111 on host11) ended with ValueError: mine",
+        ),
+        (
             "[transport] rank 3 (pid 103 on host3) ended with ValueError: mine",
             "[transport] rank 3 (pid 103 on host3) ended with ValueError: mine",
         ),

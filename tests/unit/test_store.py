@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 from ports import fresh_port
 
-from gear.distributed.meeting.store import Store, StoreServer, part_of
+from gear.distributed.meeting.store import AGAIN_S, Store, StoreServer, part_of
 
 
 @contextlib.contextmanager
@@ -123,7 +125,21 @@ def test_another_program_is_no_store() -> None:
         answering.join()
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b'["x", "check", []]\n', b"\xff\n"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'["x", "check", []]\n',
+        b"\xff\n",
+        b"5\n",
+        b"null\n",
+        b'["gear store 1", "foo"]\n',
+        b'["gear store 1", "serve"]\n',  # a function of the server that is no call
+        b'["gear store 1", "get", 5]\n',
+        b'["gear store 1", "set", "a"]\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
 def test_who_asks_what_is_no_question_is_let_go_and_the_others_are_served(said: bytes) -> None:
     with own_store() as store:
         with socket.create_connection((store.host, store.port)) as stranger:
@@ -132,3 +148,32 @@ def test_who_asks_what_is_no_question_is_let_go_and_the_others_are_served(said: 
             assert stranger.recv(100) == b""
         store.set("a", "x")
         assert store.get("a") == b"x"
+
+
+def test_with_no_files_left_it_serves_those_that_it_has_and_does_not_spin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts, tried_again = 0, threading.Event()
+
+    def refuse(_: socket.socket) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            tried_again.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with own_store() as store:
+        store.set("a", "x")
+        begin = time.monotonic()
+        with monkeypatch.context() as full:
+            full.setattr(socket.socket, "accept", refuse)
+            late = Store(store.host, store.port, 10)
+            with contextlib.closing(late), ThreadPoolExecutor(1) as other:
+                asked = other.submit(late.get, "a")
+                assert tried_again.wait(10)
+                time.sleep(0.3)
+                served, tried = store.get("a"), attempts
+                took_s = time.monotonic() - begin
+                full.undo()
+                assert asked.result(10) == served == b"x"
+    assert tried <= took_s / AGAIN_S + 1

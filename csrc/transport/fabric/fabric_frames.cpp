@@ -13,8 +13,12 @@ namespace {
 constexpr size_t kFrameSends = 96;
 constexpr size_t kFrameReceives = 32;
 constexpr size_t kFramesAtOnce = 32;  // taken at a time
-// So that a rank that takes nothing does not hold all sends.
+// So that a rank that takes nothing does not hold all sends, nor several that do. Questions and
+// their answers leave some for what says why a group has ended.
 constexpr uint32_t kToOneRank = 8;
+constexpr size_t kControlSends = 16;
+constexpr size_t kLastWords = 8;
+constexpr uint32_t kControlsToOneRank = 4;  // more
 
 }  // namespace
 
@@ -91,7 +95,11 @@ void FabricFrames::know(std::vector<Opaque> addresses) {
 
 bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) {
   GEAR_CHECK(rank < names_.size() && bytes.size() <= payload_bytes());
-  if (free_.empty() || under_way_[rank] >= kToOneRank) {
+  const bool control = head.kind >= messages::FrameKind::kGaveUp;
+  const bool asks =
+      head.kind == messages::FrameKind::kAsk || head.kind == messages::FrameKind::kAnswer;
+  if (free_.size() <= (control ? (asks ? kLastWords : 0) : kControlSends) ||
+      under_way_[rank] >= kToOneRank + (control ? kControlsToOneRank : 0)) {
     return false;
   }
   if (numbers_[rank] == FI_ADDR_NOTAVAIL) {
@@ -99,6 +107,7 @@ bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstByt
   }
   Slot& slot = *free_.back();
   slot.rank = rank;
+  slot.control = control;
   std::memcpy(slot.room, &head, sizeof head);
   if (!bytes.empty()) {
     std::memcpy(slot.room + sizeof head, bytes.data(), bytes.size());
@@ -180,6 +189,9 @@ void FabricFrames::end_failed() {
   const uint32_t rank = slot.rank;
   --under_way_[rank];
   free_.push_back(&slot);
+  if (slot.control) {  // it is past hearing
+    return;
+  }
   throw base::TransportError(base::cat("[transport] a message to rank ", rank, " by ",
                                        domain_->text(), " did not leave: ", words,
                                        ": it has ended, or the link is down: look at its output"));

@@ -47,6 +47,7 @@ class FabricFrames final : public messages::Frames {
     fi_context2 context;  // first: completions give its address
     std::byte* room;
     uint32_t rank;  // kReceives
+    bool control;   // no part of a message
   };
   static constexpr uint32_t kReceives = UINT32_MAX;
 

@@ -25,15 +25,11 @@ constexpr std::chrono::milliseconds kLinger{250};
 
 }  // namespace
 
-Channel::Channel(uint64_t channel_id)
-    : id(channel_id), woken(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (woken < 0) {
-    throw base::TransportError(base::cat("[transport] eventfd: ", std::strerror(errno),
-                                         ": allow more open files (ulimit -n)"));
+Channel::~Channel() {
+  if (woken >= 0) {
+    ::close(woken);
   }
 }
-
-Channel::~Channel() { ::close(woken); }
 
 Mail::Mail(std::unique_ptr<Frames> frames, uint64_t token)
     : frames_(std::move(frames)), token_(token), pid_(::getpid()) {}
@@ -66,11 +62,27 @@ Channel& Mail::channel(uint64_t id) {
   return *found;
 }
 
+Channel& Mail::open(uint64_t id) {
+  Channel& opened = channel(id);
+  opened.woken = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (opened.woken < 0) {
+    throw base::TransportError(base::cat("[transport] eventfd: ", std::strerror(errno),
+                                         ": allow more open files (ulimit -n)"));
+  }
+  return opened;
+}
+
+// What still comes for it is dropped.
 void Mail::close(Channel& channel) {
+  if (channel.woken >= 0) {
+    ::close(std::exchange(channel.woken, -1));
+  }
   channel.closed = true;
+  channel.in_call = false;
   channel.sleeps = false;
   channel.messages.clear();
   channel.answers.clear();
+  channel.askers.clear();
 }
 
 FrameHead Mail::head(FrameKind kind, uint64_t channel, uint64_t call) const {
@@ -129,21 +141,22 @@ void Mail::tell(uint32_t rank, std::string_view words) {
 }
 
 void Mail::linger() noexcept {
-  try {
-    for (const auto until = Clock::now() + kLinger; Clock::now() < until;) {
-      const bool moved = progress(nullptr);
-      bool gone = controls_.empty();
-      for (uint32_t r = 0; gone && r < size_; ++r) {
-        gone = left_.contains(r) || has_sent(r);
-      }
-      if (gone) {
-        return;
-      }
-      if (!moved) {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      }
+  for (const auto until = Clock::now() + kLinger; Clock::now() < until;) {
+    bool moved = false;
+    try {
+      moved = progress(nullptr);
+    } catch (...) {  // of a rank that cannot be reached any more
     }
-  } catch (...) {  // it was worth a try
+    bool gone = controls_.empty();
+    for (uint32_t r = 0; gone && r < size_; ++r) {
+      gone = left_.contains(r) || has_sent(r);
+    }
+    if (gone) {
+      return;
+    }
+    if (!moved) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
   }
 }
 
@@ -161,30 +174,32 @@ void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {
                                  " has given up: its own output says why")
                      : std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
-      for (const auto& [id, one] : channels_) {
-        wake(*one);
-      }
+      wake_all();
       return;
     case FrameKind::kAsk:
       answer(head);
       return;
     case FrameKind::kLeft:
       left_.insert(head.source);
-      for (const auto& [id, one] : channels_) {
-        wake(*one);
-      }
+      wake_all();
       return;
     default:
       break;
   }
   Channel& its = channel(head.channel);
+  if (head.kind == FrameKind::kAnswer && head.call != its.call) {
+    return;  // of a call that is over
+  }
   if (head.kind == FrameKind::kAnswer) {
     std::vector<uint32_t>& awaited = its.answers[head.source];
     awaited.resize(bytes.size() / sizeof(uint32_t));
-    std::memcpy(awaited.data(), bytes.data(), awaited.size() * sizeof(uint32_t));
+    if (!awaited.empty()) {
+      std::memcpy(awaited.data(), bytes.data(), awaited.size() * sizeof(uint32_t));
+    }
   } else {
     deliver(its, head, bytes);
   }
+  its.news = true;
   if (&its != own) {
     wake(its);
   }
@@ -198,17 +213,35 @@ std::vector<Neighbour> Mail::ended() const {
   return found;
 }
 
+// A rank that has not come to the call is what the others wait for, until it does.
 void Mail::answer(const FrameHead& asked) {
-  const auto found = channels_.find(asked.channel);
-  if (found == channels_.end() || !found->second->in_call) {
-    return;  // then this rank is what the others wait for
+  Channel& its = channel(asked.channel);
+  if (its.closed) {
+    return;
   }
-  const std::span<const uint32_t> awaited(found->second->awaited);
-  queue(asked.source, head(FrameKind::kAnswer, asked.channel, found->second->call),
+  if (its.in_call || asked.call <= its.call) {
+    answer(asked.source, its, asked.call);
+  } else {
+    its.askers[asked.source] = asked.call;
+  }
+}
+
+void Mail::answer(uint32_t rank, const Channel& channel, uint64_t asked_call) {
+  const std::span<const uint32_t> awaited(channel.awaited);
+  queue(rank, head(FrameKind::kAnswer, channel.id, asked_call),
         std::as_bytes(awaited.first(std::min(awaited.size(), kMostAwaited))));
 }
 
-void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) const {
+void Mail::answer_askers(Channel& channel) {
+  std::erase_if(channel.askers, [&](const auto& asker) {
+    if (asker.second == channel.call) {
+      answer(asker.first, channel, asker.second);
+    }
+    return asker.second <= channel.call;
+  });
+}
+
+void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) {
   const auto amiss = [&](const std::string& text) {
     if (channel.fault.empty()) {
       channel.fault = text;
@@ -230,8 +263,9 @@ void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) co
       channel.messages.try_emplace({head.call, head.round, head.source}, Message{head.kind, {}});
   Message& message = place->second;
   if (is_new && head.total > 0) {
-    message.room.reset(new (std::nothrow) std::byte[head.total]);
-    if (!message.room) {
+    try {
+      message.room = rooms_.take(head.total);
+    } catch (const std::bad_alloc&) {
       channel.messages.erase(place);
       amiss(base::cat("[transport] no memory for the ", head.total, " bytes that rank ",
                       head.source, " sends in ", frame_name(head.kind)));
@@ -251,6 +285,13 @@ void Mail::deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) co
   }
 }
 
+void Mail::wake_all() {
+  for (const auto& [id, one] : channels_) {
+    one->news = true;
+    wake(*one);
+  }
+}
+
 void Mail::wake(Channel& channel) {
   if (channel.sleeps) {
     channel.sleeps = false;
@@ -260,7 +301,7 @@ void Mail::wake(Channel& channel) {
 }
 
 bool Mail::may_sleep(Channel& channel) {
-  channel.sleeps = wait_file() < 0 || frames_->may_sleep();
+  channel.sleeps = !channel.news && (wait_file() < 0 || frames_->may_sleep());
   return channel.sleeps;
 }
 

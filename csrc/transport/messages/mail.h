@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/rooms.h"
 #include "transport/messages/frames.h"
 #include "transport/messages/neighbour.h"
 #include "transport/transport.h"
@@ -22,7 +23,7 @@ namespace gear::transport::messages {
 /// A message that has come, or of which frames have.
 struct Message {
   FrameKind kind;
-  std::unique_ptr<std::byte[]> room;
+  memory::Room room;
   uint64_t total = 0;
   uint64_t arrived = 0;
 
@@ -40,14 +41,15 @@ struct Channel {
     auto operator<=>(const Key&) const = default;
   };
 
-  explicit Channel(uint64_t channel_id);
+  explicit Channel(uint64_t channel_id) : id(channel_id) {}
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   uint64_t id;
-  int woken;  ///< an eventfd, for a thread that sleeps
+  int woken = -1;  ///< an eventfd, for a thread that sleeps; -1: none does
   bool sleeps = false;
+  bool news = false;  ///< something has come since its thread looked last
   bool closed = false;
 
   uint64_t call = 0;  ///< that this rank is in, or was in last
@@ -58,7 +60,8 @@ struct Channel {
 
   std::map<Key, Message> messages;
   std::map<uint32_t, std::vector<uint32_t>> answers;  ///< by rank: whom it waits for
-  std::string fault;                                  ///< what has come amiss
+  std::map<uint32_t, uint64_t> askers;  ///< rank -> call that this one was not in when asked
+  std::string fault;                    ///< what has come amiss
 };
 
 /// The frames of a rank, shared by its transports: sorts what comes by channel, and answers those
@@ -85,7 +88,9 @@ class Mail {
   // What follows is called under mutex().
 
   Channel& channel(uint64_t id);
-  void close(Channel& channel);
+  /// One whose thread may sleep. Throws TransportError.
+  Channel& open(uint64_t id);
+  static void close(Channel& channel);
 
   /// Sends up to a frame of `message` from `offset` on; returns how many bytes of it went, or -1:
   /// none, now.
@@ -97,6 +102,8 @@ class Mail {
 
   /// A frame without a message; goes when it can.
   void ask(uint32_t rank, const Channel& channel);
+  /// Says for whom `channel` waits, for whom it has begun to, to those that asked before.
+  void answer_askers(Channel& channel);
   void tell(uint32_t rank, std::string_view words);
   /// Whether none of this rank's transports has told yet; the next call returns false.
   bool first_telling() { return !std::exchange(has_told_, true); }
@@ -113,6 +120,8 @@ class Mail {
   uint64_t num_foreign() const { return num_foreign_; }
 
   FrameCounts counts() const { return frames_->counts(); }
+  /// Of messages; without the mutex, too.
+  memory::Rooms& rooms() { return rooms_; }
 
   /// Makes `channel` one that sleeps, if there is nothing to do.
   bool may_sleep(Channel& channel);
@@ -130,10 +139,13 @@ class Mail {
   bool send_controls();
   void sort(const FrameHead& head, ConstBytes bytes, const Channel* own);
   void answer(const FrameHead& asked);
-  void deliver(Channel& channel, const FrameHead& head, ConstBytes bytes) const;
+  void answer(uint32_t rank, const Channel& channel, uint64_t asked_call);
+  void deliver(Channel& channel, const FrameHead& head, ConstBytes bytes);
   static void wake(Channel& channel);
+  void wake_all();
 
   std::mutex mutex_;
+  memory::Rooms rooms_;
   std::unique_ptr<Frames> frames_;
   uint64_t token_;
   uint32_t rank_ = 0;

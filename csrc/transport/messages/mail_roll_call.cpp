@@ -41,11 +41,21 @@ void MailRollCall::come() {
 void MailRollCall::go() noexcept {
   const std::lock_guard guard(mail_->mutex());
   channel_->in_call = false;
+  channel_->awaited.clear();
+  if (channel_->askers.empty()) {
+    return;
+  }
+  try {
+    mail_->answer_askers(*channel_);
+    let_mail_work();
+  } catch (...) {  // the next call of the mail goes on with it
+  }
 }
 
 void MailRollCall::wait_for(std::span<const uint32_t> awaited) {
   const std::lock_guard guard(mail_->mutex());
   channel_->awaited.assign(awaited.begin(), awaited.end());
+  mail_->answer_askers(*channel_);
   let_mail_work();
 }
 

@@ -75,7 +75,7 @@ Messages::Messages(std::shared_ptr<Mail> mail, uint64_t channel, uint32_t rank, 
   std::iota(ranks_.begin(), ranks_.end(), 0U);
   {
     const std::lock_guard guard(mail_->mutex());
-    channel_ = &mail_->channel(channel);
+    channel_ = &mail_->open(channel);
   }
   hearing_.reset(new Failure::Hearing(failure_, *this));  // its base is private
 }
@@ -96,7 +96,7 @@ void Messages::look() {
   std::string words;
   {
     const std::lock_guard guard(mail_->mutex());
-    mail_->progress(channel_);
+    mail_->progress(nullptr);  // another thread may be waiting
     words = mail_->words();
   }
   if (!words.empty()) {
@@ -164,7 +164,12 @@ void Messages::begin(FrameKind kind) {
 void Messages::end() {
   wait([&] { return true; }, [] { return std::vector<uint32_t>(); });
   const std::lock_guard guard(mail_->mutex());
+  if (!channel_->askers.empty()) {
+    mail_->answer_askers(*channel_);
+    mail_->progress(channel_);
+  }
   channel_->in_call = false;
+  channel_->awaited.clear();
   const auto& left = channel_->messages;
   if (!left.empty() && left.begin()->first.call == channel_->call) {
     throw base::TransportError(other_size_text(left.begin()->first.source,
@@ -198,23 +203,23 @@ void Messages::disseminate(const Circle& circle, ConstBytes mine, Bytes all) {
   if (bytes == 0) {
     return;
   }
-  std::vector<std::byte> room(size * bytes);
-  std::memcpy(room.data(), mine.data(), bytes);
+  const memory::Room room = mail_->rooms().take(size * bytes);
+  std::memcpy(room.get(), mine.data(), bytes);
   uint32_t round = 0;
   for (uint32_t distance = 1; distance < size; distance *= 2, ++round) {
     const uint64_t count = std::min(distance, size - distance) * bytes;
-    send(circle.ahead(distance), round, ConstBytes(room).first(count));
+    send(circle.ahead(distance), round, {room.get(), static_cast<size_t>(count)});
     const Message message = receive(circle, round);
     if (message.total != count) {
       throw base::TransportError(other_size_text(circle.behind(distance),
                                                  message.total / (count / bytes), rank_, bytes,
                                                  frame_name(channel_->kind)));
     }
-    std::memcpy(room.data() + distance * bytes, message.room.get(), count);
+    std::memcpy(room.get() + distance * bytes, message.room.get(), count);
   }
   for (uint32_t block = 0; block < size; ++block) {
     std::memcpy(all.data() + ((circle.place + size - block) % size) * bytes,
-                room.data() + block * bytes, bytes);
+                room.get() + block * bytes, bytes);
   }
   wait([&] { return true; }, [] { return std::vector<uint32_t>(); });  // room is sent
 }
@@ -330,11 +335,17 @@ std::vector<uint32_t> Messages::present(double wait_s) {
   roll.in_call = true;
   const auto has_come = [&](uint32_t r) { return roll.messages.contains({roll.call, kDirect, r}); };
   for (;;) {
+    std::erase_if(untold, [&](uint32_t r) {
+      try {
+        return mail_->send(r, roll, kDirect, {}, 0) == 0;
+      } catch (const base::TransportError&) {  // it cannot be reached any more
+        return true;
+      }
+    });
     bool moved = false;
     try {
-      std::erase_if(untold, [&](uint32_t r) { return mail_->send(r, roll, kDirect, {}, 0) == 0; });
       moved = mail_->progress(&roll);
-    } catch (const base::TransportError&) {  // of one that cannot be reached any more
+    } catch (const base::TransportError&) {  // what was sent to such a one did not leave
     }
     const bool all_have_met = untold.empty() && std::ranges::all_of(others, [&](uint32_t r) {
                                 return has_come(r) && mail_->has_sent(r);
@@ -460,6 +471,7 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
     bool rings = false;
     {
       const std::lock_guard guard(mail_->mutex());
+      channel_->news = false;
       moved = push();
       moved = mail_->progress(channel_) || moved;
       if (!channel_->fault.empty()) {
@@ -473,6 +485,7 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
       }
       if (now >= next_look || turn == 0) {
         channel_->awaited = absent();
+        mail_->answer_askers(*channel_);
         for (const uint32_t r : channel_->awaited) {
           if (!moved && mail_->has_left(r)) {
             throw base::TransportError(left_text(base::cat("rank ", r), call()));

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <exception>
+#include <iterator>
 #include <utility>
 
+#include "base/errors.h"
 #include "mpi/arrival.h"
 #include "mpi/runtime.h"
 
@@ -18,7 +21,8 @@ using messages::FrameKind;
 
 constexpr int kTag = 1;
 constexpr uint32_t kToOneRank = 4;
-constexpr int kArrivals = 32;  // looked for at a time
+constexpr uint32_t kControlsToOneRank = 4;  // more
+constexpr int kArrivals = 32;               // looked for at a time
 
 }  // namespace
 
@@ -44,7 +48,8 @@ MpiFrames::~MpiFrames() {
 }
 
 bool MpiFrames::send(uint32_t rank, const FrameHead& head, ConstBytes bytes) {
-  if (under_way_[rank] >= kToOneRank) {
+  const bool control = head.kind >= FrameKind::kGaveUp;
+  if (under_way_[rank] >= kToOneRank + (control ? kControlsToOneRank : 0)) {
     return false;
   }
   heed(head.kind);
@@ -53,49 +58,81 @@ bool MpiFrames::send(uint32_t rank, const FrameHead& head, ConstBytes bytes) {
   if (!bytes.empty()) {
     std::memcpy(moving.room.get() + sizeof head, bytes.data(), bytes.size());
   }
-  open_.push_back(MPI_REQUEST_NULL);
-  moving_.push_back(std::move(moving));
+  make_place();
+  MPI_Request request = MPI_REQUEST_NULL;
   {
     const Turn turn;
-    check(MPI_Isend(moving_.back().room.get(), static_cast<int>(moving_.back().bytes), MPI_BYTE,
-                    static_cast<int>(rank), kTag, communicator_, &open_.back()),
+    check(MPI_Isend(moving.room.get(), static_cast<int>(moving.bytes), MPI_BYTE,
+                    static_cast<int>(rank), kTag, communicator_, &request),
           "sending by MPI");
   }
   ++under_way_[rank];
   ++counts_.sent;
-  counts_.sent_bytes += moving_.back().bytes;
+  counts_.sent_bytes += moving.bytes;
+  open_.push_back(request);
+  moving_.push_back(std::move(moving));
   return true;
+}
+
+// For one more: what is under way is known to both, whatever has no memory.
+void MpiFrames::make_place() {
+  if (open_.size() == open_.capacity() || moving_.size() == moving_.capacity()) {
+    open_.reserve(2 * open_.size() + 1);
+    moving_.reserve(2 * moving_.size() + 1);
+  }
 }
 
 bool MpiFrames::progress(const Arrived& arrived) {
   begin_to_receive();
-  const std::span<const int> places = requests_.ended(open_);
-  if (places.empty()) {
-    return false;
+  std::exception_ptr failure;
+  try {
+    if (requests_.ended(open_).empty()) {
+      return false;
+    }
+  } catch (const base::TransportError&) {
+    failure = std::current_exception();
+    give_up_failed();
   }
-  ended_.clear();
-  for (const int place : places) {
-    ended_.push_back(std::move(moving_[static_cast<size_t>(place)]));
-  }
+  // Those that have ended go behind the others.
   size_t kept = 0;
   for (size_t i = 0; i < open_.size(); ++i) {
-    if (moving_[i].room) {
+    if (open_[i] != MPI_REQUEST_NULL) {
       std::swap(open_[kept], open_[i]);
       std::swap(moving_[kept], moving_[i]);
       ++kept;
     }
   }
+  const auto first = moving_.begin() + static_cast<std::ptrdiff_t>(kept);
+  ended_.clear();
+  ended_.insert(ended_.end(), std::make_move_iterator(first),
+                std::make_move_iterator(moving_.end()));
   open_.resize(kept);
-  moving_.erase(moving_.begin() + static_cast<std::ptrdiff_t>(kept), moving_.end());
-  for (Moving& one : ended_) {
-    if (one.rank == kReceives) {
-      take(one, arrived);
-    } else {
+  moving_.erase(first, moving_.end());
+  for (const Moving& one : ended_) {
+    if (one.rank != kReceives) {
       --under_way_[one.rank];
     }
-    rooms_.give(std::move(one.room), one.bytes);
+  }
+  for (const Moving& one : ended_) {
+    if (one.rank == kReceives && one.room) {
+      take(one, arrived);
+    }
+  }
+  ended_.clear();
+  if (failure) {
+    std::rethrow_exception(failure);
   }
   return true;
+}
+
+// Of what has failed, MPI may still read or write the room.
+void MpiFrames::give_up_failed() noexcept {
+  for (const int place : requests_.failed()) {
+    static_cast<void>(moving_[static_cast<size_t>(place)].room.release());
+    open_[static_cast<size_t>(place)] = MPI_REQUEST_NULL;
+    may_be_freed_ = false;
+    gear::mpi::never_finalise();
+  }
 }
 
 void MpiFrames::begin_to_receive() {
@@ -104,9 +141,10 @@ void MpiFrames::begin_to_receive() {
     if (!come) {
       return;
     }
-    open_.push_back(MPI_REQUEST_NULL);
-    moving_.push_back({kReceives, come->bytes, rooms_.take(come->bytes)});
-    open_.back() = gear::mpi::receive(*come, moving_.back().room.get());
+    Moving moving{kReceives, come->bytes, rooms_.take(come->bytes)};
+    make_place();
+    open_.push_back(gear::mpi::receive(*come, moving.room.get()));
+    moving_.push_back(std::move(moving));
   }
 }
 

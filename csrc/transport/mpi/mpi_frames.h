@@ -39,10 +39,12 @@ class MpiFrames final : public messages::Frames {
   struct Moving {
     uint32_t rank;  ///< to which it goes; kReceives: it comes
     uint64_t bytes;
-    std::unique_ptr<std::byte[]> room;
+    memory::Room room;
   };
 
+  void make_place();
   void begin_to_receive();
+  void give_up_failed() noexcept;
   void take(const Moving& come, const Arrived& arrived);
   void heed(messages::FrameKind kind) noexcept;
 

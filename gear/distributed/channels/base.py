@@ -29,13 +29,11 @@ class Absence:
     Attributes:
         ended: exited, or whose connection was closed.
         late: did not take part within `timeout_s`.
-        some: at least one of these, and nothing tells which.
     """
 
     ended: tuple[int, ...] = ()
     late: tuple[int, ...] = ()
     timeout_s: float = 0.0
-    some: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.ended or self.late)
@@ -70,10 +68,10 @@ class Channel(ABC):
     which.
 
     `members` are there once the group is made: they tell in messages who a rank is, and whether a
-    rank on this node has ended.
+    rank on this host has ended.
     """
 
-    kind = ""  # "shared_memory", "libfabric", "gloo", "mpi4py", "horovod", "threads"
+    kind = ""  # "gloo", "single", or the transport's name: "shared_memory", "libfabric", "mpi", ...
 
     def __init__(self, rank: int, size: int, timeout_s: float) -> None:
         self.rank = rank
@@ -210,9 +208,10 @@ class Channel(ABC):
         return Frame(kind, self._number, self._doing, longer)
 
     def _check(
-        self, peer: int, own: Frame, first: memoryview, expected: memoryview | None
+        self, peer: int, own: Frame, first: memoryview, expected: int | None
     ) -> tuple[Frame, int]:
-        """(frame, length) of the message of `first`; TransportError where it is of another call."""
+        """(frame, length) of the message of `first`; TransportError where it is of another call, or
+        not of the `expected` bytes (None: as many as it says)."""
         frame, length = Frame.of_first_part(first)
         if (frame.kind, frame.number) != (own.kind, own.number):
             both = sorted([(self.rank, own), (peer, frame)], key=lambda pair: pair[0])
@@ -221,10 +220,10 @@ class Channel(ABC):
                 f"[transport] {' and '.join(texts)}: all ranks must make the same calls in the "
                 "same order"
             )
-        if expected is not None and length != expected.nbytes:
+        if expected is not None and length != expected:
             self._give_up(
                 f"[transport] {own}: {self._who(peer)} gives {length} bytes and "
-                f"{self._who(self.rank)} expects {expected.nbytes} of it: give the same on all "
+                f"{self._who(self.rank)} expects {expected} of it: give the same on all "
                 "ranks"
             )
         return frame, length
@@ -319,15 +318,15 @@ class Channel(ABC):
     # ---- who is missing ----
 
     def ended(self, ranks: Iterable[int]) -> set[int]:
-        """Those of `ranks` on this process's node that have ended; asks nobody."""
-        here = self._on_this_node()
+        """Those of `ranks` on this process's host that have ended; asks nobody."""
+        here = self._on_this_host()
         return {rank for rank in ranks if rank in here and self.members[rank].has_ended()}
 
-    def _on_this_node(self) -> set[int]:
+    def _on_this_host(self) -> set[int]:
         if not self.members:
             return set()
-        node = self.members[self.rank].node
-        return {member.rank for member in self.members if member.node == node}
+        host = self.members[self.rank].host
+        return {member.rank for member in self.members if member.host == host}
 
     def failure_of(self, absence: Absence, wait_s: float) -> TransportError:
         """The error that names the absent ranks."""
@@ -337,18 +336,15 @@ class Channel(ABC):
                 "the others went on without it: raise timeout_s (GEAR_TIMEOUT_S) if its work may "
                 "take that long"
             )
-        ended = set(absence.ended)
-        if not absence.some:  # else it may have ended because it gave up like this rank
-            ended |= self.ended(absence.late)
+        ended = {*absence.ended, *self.ended(absence.late)}
         late = set(absence.late) - ended
         parts = []
         if ended:
-            has = "has" if len(ended) == 1 or absence.some else "have"
-            parts.append(f"{self._names(ended, absence.some)} {has} ended")
+            has = "has" if len(ended) == 1 else "have"
+            parts.append(f"{self._names(ended)} {has} ended")
         if late:
             limit = absence.timeout_s or wait_s
-            names = self._names(late, absence.some)
-            parts.append(f"{names} did not take part within {limit:g} s")
+            parts.append(f"{self._names(late)} did not take part within {limit:g} s")
         remedy = (
             "start the run again from its last checkpoint"
             if ended
@@ -356,9 +352,8 @@ class Channel(ABC):
         )
         return TransportError(f"[transport] {', and '.join(parts)}: {remedy}")
 
-    def _names(self, ranks: set[int], some: bool) -> str:
-        names = ", ".join(self._who(rank) for rank in sorted(ranks))
-        return f"one or more of {names}" if some and len(ranks) > 1 else names
+    def _names(self, ranks: set[int]) -> str:
+        return ", ".join(self._who(rank) for rank in sorted(ranks))
 
     def _who(self, rank: int) -> str:
         return str(self.members[rank]) if self.members else f"rank {rank}"

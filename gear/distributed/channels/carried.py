@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from gear import _core
 from gear.distributed.channels.base import Absence, Channel, Views
 from gear.distributed.channels.frame import FIRST_BYTES, ROOM, Frame, copy_beginning
+from gear.distributed.channels.roster import DEAF_S
 from gear.distributed.member import Member
 from gear.distributed.process_life import closed_at_exit, keep_for_ever
 from gear.distributed.timeout import LOOK_S, Limit
@@ -20,7 +21,7 @@ LATE = re.compile(
     r"did not take part in (?:\w+|the start of the transport) within (\S+) s: see what "
     r"(?:it does|they do), or set a longer time-out"
 )
-ONE = re.compile(r"\brank (\d+)(?: \(pid \d+\))?(?! \(pid)")
+ONE = re.compile(r"\brank (\d+)\b(?: \(pid \d+\))?(?! \(pid)")
 MANY = re.compile(r"\branks ((?:\d+, )*\d+) and (\d+)( more)?")
 
 
@@ -62,7 +63,7 @@ class TransportChannel(Channel):
         members: the ranks.
         answered: calls the roll of ranks, as `Channel.answered`; None: the transport does.
         told: what was told to this rank elsewhere of the group's end, where the ranks met; empty:
-            nothing, or it cannot be asked now. None: nobody is told there.
+            nothing; None: there was no answer. Without it nobody is told there.
         handle: in Fortran, of MPI's communicator of these ranks; 0: of all.
     """
 
@@ -73,7 +74,7 @@ class TransportChannel(Channel):
         failure: _core.Failure,
         *,
         answered: Callable[[float], set[int]] | None = None,
-        told: Callable[[], str] | None = None,
+        told: Callable[[], str | None] | None = None,
         handle: int = 0,
     ) -> None:
         super().__init__(transport.rank, transport.size, transport.timeout_s)
@@ -98,8 +99,9 @@ class TransportChannel(Channel):
                 texts = [text if view.nbytes else b"" for text, view in zip(texts, to, strict=True)]
                 told = [size and FIRST_BYTES + max(size - ROOM, 0) for size in sizes]
             came = [memoryview(text) for text in transport.exchange(texts, told)]
+            expected: Sequence[int | None] = [None] * self.size if sizes is None else sizes
             return [
-                self._whole(peer, own, text[:FIRST_BYTES], text[FIRST_BYTES:])
+                self._whole(peer, own, text[:FIRST_BYTES], text[FIRST_BYTES:], expected[peer])
                 if text.nbytes
                 else memoryview(b"")
                 for peer, text in enumerate(came)
@@ -119,7 +121,7 @@ class TransportChannel(Channel):
             told = memoryview(transport.allgather(bytes(own.first_part(mine))))
             firsts = [told[r * FIRST_BYTES : (r + 1) * FIRST_BYTES] for r in range(size)]
             lengths = [
-                self._check(peer, own, first, into[peer] if into else None)[1]
+                self._check(peer, own, first, into[peer].nbytes if into else None)[1]
                 for peer, first in enumerate(firsts)
             ]
             longest = max(max(lengths) - ROOM, 0)
@@ -137,9 +139,16 @@ class TransportChannel(Channel):
                 view[:] = text
             return into
 
-    def _whole(self, peer: int, own: Frame, first: memoryview, rest: memoryview) -> memoryview:
+    def _whole(
+        self,
+        peer: int,
+        own: Frame,
+        first: memoryview,
+        rest: memoryview,
+        expected: int | None = None,
+    ) -> memoryview:
         """The message of `peer` of which these are the first part and what comes behind it."""
-        _, length = self._check(peer, own, first, None)
+        _, length = self._check(peer, own, first, expected)
         text = memoryview(bytearray(length))
         copy_beginning(first, text)
         text[ROOM:] = rest
@@ -206,8 +215,8 @@ class TransportChannel(Channel):
     def _look(self) -> None:
         now = time.monotonic()
         if self._told is not None and now >= self._next_question:
-            self._next_question = now + LOOK_S
             text = self._told()
+            self._next_question = now + (DEAF_S if text is None else LOOK_S)
             if text:
                 self._give_up(text)
         if self._transport is not None:

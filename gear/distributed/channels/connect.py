@@ -14,14 +14,15 @@ from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
 from gear import _core
-from gear.distributed.calls import STORE_WAIT_S, in_time
+from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Channel
 from gear.distributed.channels.carried import TransportChannel, of_members
 from gear.distributed.channels.interfaces import interface_towards
 from gear.distributed.member import Member
 from gear.distributed.places import Places
 from gear.distributed.timeout import Limit
-from gear.errors import GearError, InvalidArgument, OutOfMemory, TransportError
+from gear.distributed.together import as_of_gear, raised_on
+from gear.errors import GearError, InvalidArgument, TransportError
 
 log = logging.getLogger("gear")
 T = TypeVar("T")
@@ -48,8 +49,12 @@ class Met(Protocol):
     timeout_s: float
     members: tuple[Member, ...]
     failure: _core.Failure
-    roll: Callable[[float], set[int]] | None
-    told: Callable[[], str] | None
+
+    @property
+    def roll(self) -> Callable[[float], set[int]] | None: ...
+
+    @property
+    def told(self) -> Callable[[], str | None] | None: ...
 
     def tell_all(self, text: str, what: str, meeting: Limit) -> list[Any]:
         """What all ranks tell, by rank; texts of JSON. `what` tells several calls apart."""
@@ -61,6 +66,15 @@ class Met(Protocol):
 
     def look_for_the_connecting(self) -> None:
         """Raises what is known to have ended the group."""
+        ...
+
+    def name_the_silent(self, meeting: Limit) -> None:
+        """Raises TransportError where a roll call finds ranks that do not answer, and have not
+        connected."""
+        ...
+
+    def say_connected(self) -> None:
+        """For roll calls of others: this rank waits in the group's first call, and hears none."""
         ...
 
     def by_gloo(self, meeting: Limit) -> Channel: ...
@@ -96,7 +110,8 @@ def connect(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel:
 
     Raises:
         InvalidArgument: `wanted` cannot be had; on all ranks alike.
-        OutOfMemory: rank 0 has no shared memory for the ranks of a node; on all ranks alike.
+        OutOfMemory, IoError: rank 0 cannot make shared memory for the ranks of a node; on all ranks
+            alike.
         TransportError: a rank does not answer, or has ended.
     """
     one_node = len({(member.node, member.host) for member in ranks.members}) == 1
@@ -111,16 +126,20 @@ def connect(ranks: Met, wanted: str, master: str, meeting: Limit) -> Channel:
 
 
 def _by_memory(ranks: Met, meeting: Limit) -> Channel:
-    name, lack, room = "", "", None
+    name, kind, lack, room = "", "", "", None
+    failure: Exception | None = None
     if ranks.rank == 0:  # the others look for it when they have heard that it is there
         name = _core.made_up_name()
         try:
             room = _core.SharedRoom(name, ranks.size)
-        except OutOfMemory as error:
-            lack = str(error)
-    name, lack = ranks.tell_all(json.dumps([name, lack]), "room", meeting)[0]
-    if lack:
-        raise OutOfMemory(lack if ranks.rank == 0 else f"on rank 0: {lack}")
+        except (GearError, OSError) as error:
+            failure = as_of_gear(error)
+            kind, lack = type(failure).__name__, str(failure)
+    name, kind, lack = ranks.tell_all(json.dumps([name, kind, lack]), "room", meeting)[0]
+    if failure is not None:
+        raise failure
+    if kind:
+        raise raised_on(0, kind, lack)
     return _joined(
         ranks,
         meeting,
@@ -136,7 +155,7 @@ def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Chann
     own = [rank for rank, node in enumerate(nodes) if node == nodes[ranks.rank]]
     room = None
     if place is not None and own[0] == ranks.rank and 1 < len(own) <= MOST_BY_MEMORY:
-        with contextlib.suppress(OutOfMemory):  # then all are told across the nodes
+        with contextlib.suppress(GearError, OSError):  # then all are told across the nodes
             name = _core.made_up_name()
             room = _core.SharedRoom(name, len(own))
             reach = replace(reach, room=name)
@@ -160,7 +179,7 @@ def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Chann
         return None
     addresses = [bytes.fromhex(one.address) for one in reaches]
     here = ranks.members[ranks.rank].host
-    space = os.stat("/proc/self/ns/pid").st_ino
+    space = _process_numbers()
     near = [
         (member.rank, member.pid, member.start_time, space)
         for member in ranks.members
@@ -177,6 +196,14 @@ def _by_libfabric(ranks: Met, wanted: str, master: str, meeting: Limit) -> Chann
             )
         ),
     )
+
+
+def _process_numbers() -> int:
+    """Of the namespace that this host's process numbers are of; 0: the system does not tell."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _have_rooms(reaches: list[Reach], nodes: Sequence[int]) -> bool:
@@ -244,11 +271,16 @@ def _joined(ranks: Met, meeting: Limit, make: Callable[[], _core.Transport]) -> 
     deadline = max(meeting.end, time.monotonic() + STORE_WAIT_S) + STORE_WAIT_S
 
     def join() -> Any:
-        return in_time(deadline, make, SLOW, ranks.look_for_the_connecting)
+        try:
+            return in_time(deadline, make, SLOW, ranks.look_for_the_connecting)
+        except Late:
+            ranks.name_the_silent(meeting)
+            raise
 
     try:
         transport = ranks.guarded(join, meeting)
     except TransportError as error:
         raise TransportError(of_members(str(error), ranks.members)) from None
+    ranks.say_connected()
     roll, told = ranks.roll, ranks.told
     return TransportChannel(transport, ranks.members, ranks.failure, answered=roll, told=told)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
+from gear.distributed.calls import STORE_WAIT_S, Late, in_time
 from gear.distributed.channels.base import Absence, Channel
 from gear.distributed.channels.messages import Parts
 from gear.distributed.channels.store_ranks import StoreRanks
@@ -34,6 +34,7 @@ from gear.errors import InvalidArgument, TransportError
 SPARE_FILES = 64  # for what a program opens beside
 MOMENT = timedelta(milliseconds=1)
 NO_TAG = (1 << 31) - 1  # of no message
+NO_TORCH = "[group] transport 'group' is torch's gloo: install torch, or use 'auto'"
 
 
 @dataclass
@@ -151,7 +152,7 @@ class GlooChannel(StoreRanks):
     def _causes(self, closed: set[int]) -> set[int]:
         """Those of the ranks that closed their connections which did not just give up as well."""
         ended = self.ended(closed)
-        return closed - (self._on_this_node() - ended) if ended else closed
+        return closed - (self._on_this_host() - ended) if ended else closed
 
     def duplicate(self) -> Channel:
         # Messages of another tag: the connections are the same.
@@ -174,15 +175,15 @@ class GlooChannel(StoreRanks):
             TransportError: a rank's gloo cannot be reached.
         """
         if find_spec("torch") is None:
-            text = "[group] transport 'group' is torch's gloo: install torch, or use 'auto'"
-            self.fail(text)
-            raise InvalidArgument(text)
+            self.fail(NO_TORCH)
+            raise InvalidArgument(NO_TORCH)
         try:
             _allow_files(self.size)
         except InvalidArgument as error:
             self.fail(str(error))
             raise
         self._link.pg = self.guarded(lambda: self._connected(meeting), meeting)
+        self.say_connected()
         return self
 
     def _connected(self, meeting: Limit) -> Any:
@@ -207,12 +208,7 @@ class GlooChannel(StoreRanks):
         except (RuntimeError, Late) as error:
             if isinstance(error, TransportError):
                 raise
-            # A roll call, which those hear of that still connect.
-            soon(lambda: store.set("roll call", "here"))
-            silent = set(range(self.size)) - self.answered(STORE_WAIT_S)
-            if silent:
-                late = Absence(late=tuple(sorted(silent)), timeout_s=meeting.seconds)
-                self._finish(self.agreed(late), meeting)
+            self.name_the_silent(meeting)
             raise
 
     def _new_waiter(self) -> _Waiter:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+from collections import Counter
 from typing import Any
 
 from gear.distributed.channels.framework import FrameworkRanks, done_by
 from gear.distributed.timeout import Limit
 
-_made = itertools.count()  # groups are made in the same order on all ranks
+_made: Counter[tuple[int, ...]] = Counter()  # of these ranks, which make them in one order
 
 
 class HorovodRanks(FrameworkRanks):
@@ -27,7 +29,10 @@ class HorovodRanks(FrameworkRanks):
 
         self._process_set = hvd.global_process_set if process_set is None else process_set
         super().__init__(self._process_set.rank(), self._process_set.size(), timeout_s)
-        self._name = f"gear {next(_made)}"
+        ranks = tuple(self._process_set.ranks)
+        _made[ranks] += 1
+        who = hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]
+        self._name = f"gear {who} {_made[ranks]}"
         self._calls = itertools.count()
 
     def _gather(self, text: bytes, limit: Limit) -> list[bytes]:

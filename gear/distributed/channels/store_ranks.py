@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time, soon
 from gear.distributed.channels.base import Absence
@@ -17,6 +17,7 @@ from gear.distributed.channels.roster import (
     DEAF_S,
     SILENT,
     Roll,
+    lacking,
     said_by_all,
     stay_until_all_heard,
     stay_until_heard,
@@ -30,7 +31,7 @@ from gear.distributed.process_life import keep_for_ever, last
 from gear.distributed.same import named
 from gear.distributed.timeout import LOOK_S, SLICE_S, Limit
 from gear.distributed.waiting import Waiting
-from gear.errors import InvalidArgument, OutOfMemory, TransportError
+from gear.errors import GearError, TransportError
 
 T = TypeVar("T")
 
@@ -55,9 +56,9 @@ class StoreRanks(MessageChannel):
         self._server = server
         self._next_look = 0.0
         self._absent: set[int] = set()  # for whom the group has failed
-        self.roll: Callable[[float], set[int]] | None = Roll(store, rank, size, server)
+        self.roll = Roll(store, rank, size, server)
         # Of two runs at one address who comes too late tells the store. One rank looks for all.
-        self.told: Callable[[], str] | None = partial(_told_at, store) if rank == 0 else None
+        self.told = partial(_told_at, store) if rank == 0 else None
         self._heard = 0  # answers that the ranks have taken, once all are as far as this one
 
     def meet(self, meeting: Limit, waiting: Waiting) -> list[Any]:
@@ -98,7 +99,8 @@ class StoreRanks(MessageChannel):
                 store,
                 self.size,
                 deadline,
-                lambda _: self.look_for_the_connecting(),
+                # Where all have told, one may have refused what all told, and ended, before this reads.
+                lambda absent: self.look_for_the_connecting() if absent else None,
                 self._store,
             )
             if absent:
@@ -121,8 +123,8 @@ class StoreRanks(MessageChannel):
         store stays until they have heard it."""
         try:
             yield
-        except (InvalidArgument, OutOfMemory):
-            if self._server == self.rank:
+        except (GearError, OSError) as error:
+            if self._server == self.rank and not isinstance(error, TransportError):
                 last.append(partial(stay_until_all_heard, self._store, self._heard))
             raise
 
@@ -130,17 +132,49 @@ class StoreRanks(MessageChannel):
         """What `step` returns; what it raises ends the group, with what may be the cause."""
         try:
             return step()
+        except TransportError as error:
+            self._give_up(str(error))
+        except (GearError, OSError, ImportError) as error:
+            self.pass_on(error, "Group", alone=True)
+            raise
         except (RuntimeError, ValueError, Late) as error:
-            if isinstance(error, TransportError):
-                self._give_up(str(error))
-            if self._server not in (None, self.rank) and self._said(STORE_WAIT_S) is None:
-                self._finish(Absence(ended=(self._server,)), meeting)
-            reason = next(iter(str(error).splitlines()), "")
-            raise TransportError(
-                f"[transport] rank {self.rank} could not connect to the other {self.size - 1} "
-                f"ranks: {reason}; look at their output, or name the network interface in "
-                "GLOO_SOCKET_IFNAME"
-            ) from error
+            self._give_up_connecting(error, meeting)
+
+    def _give_up_connecting(self, error: Exception, meeting: Limit) -> NoReturn:
+        """Because of `error`, which says nothing of ranks: the store may."""
+        server = () if self._server in (None, self.rank) else (self._server,)
+        try:
+            found = self._asked(STORE_WAIT_S)
+        except RuntimeError:
+            self._finish(Absence(ended=server), meeting)
+        except Late:
+            waited_s = STORE_WAIT_S if meeting.left() else meeting.seconds
+            self._finish(Absence(late=server, timeout_s=waited_s), meeting)
+        else:
+            if found:
+                self._finish(self._told(found), meeting)
+        reason = next(iter(str(error).splitlines()), "")
+        self._give_up(
+            f"[transport] {self._who(self.rank)} could not connect to the other {self.size - 1} "
+            f"ranks: {reason}; look at their output, or name the network interface in "
+            "GLOO_SOCKET_IFNAME"
+        )
+
+    def name_the_silent(self, meeting: Limit) -> None:
+        """Calls the roll, of which those hear that still connect. Raises TransportError where ranks
+        do not answer that have not connected either."""
+        soon(lambda: self._store.set("roll call", "here"))
+        silent = sorted(set(range(self.size)) - self.answered(STORE_WAIT_S))
+        keys = [f"connected {rank}" for rank in silent]
+        places = soon(lambda: lacking(self._store, keys))
+        if places is not None:
+            silent = [silent[place] for place in places]
+        if silent:
+            late = Absence(late=tuple(silent), timeout_s=meeting.seconds)
+            self._finish(self.agreed(late), meeting)
+
+    def say_connected(self) -> None:
+        soon(lambda: self._store.set(f"connected {self.rank}", "here"))
 
     def look_for_the_connecting(self) -> None:
         """At those that connect, every LOOK_S: the group's first calls do not begin without all."""
@@ -196,7 +230,7 @@ class StoreRanks(MessageChannel):
         # With the rank that serves the store go the words.
         ranks = set(range(self.size)) if self._server == self.rank else {self.rank}
         ranks -= self._absent
-        here = [self.members[rank] for rank in ranks & self._on_this_node()]
+        here = [self.members[rank] for rank in ranks & self._on_this_host()]
         # Where this rank is the cause itself, all that who hears nothing lacks is why.
         most_s = HEARD_S if self._family.by_itself else AGREE_S
         last.append(partial(stay_until_heard, store, ranks, here, most_s))
@@ -213,12 +247,26 @@ class StoreRanks(MessageChannel):
             self._finish(self._told(found), Limit.of(self.timeout_s))
 
     def _said(self, wait_s: float) -> bytes | None:
-        """What a rank wrote when the group failed; empty: nothing; None: the store is silent."""
+        """As `_asked`; None: the store is gone, or silent."""
+        try:
+            return self._asked(wait_s)
+        except (RuntimeError, Late):
+            return None
+
+    def _asked(self, wait_s: float) -> bytes:
+        """What a rank wrote when the group failed; empty: nothing.
+
+        Raises RuntimeError where the store is gone, Late where it is silent.
+        """
         store = self._store
-        return soon(lambda: store.get("failed") if store.check(["failed"]) else b"", wait_s)
+        return in_time(
+            time.monotonic() + wait_s,
+            lambda: store.get("failed") if store.check(["failed"]) else b"",
+            SILENT,
+        )
 
     def answered(self, wait_s: float) -> set[int]:
-        return super().answered(wait_s) if self.roll is None else self.roll(wait_s)
+        return self.roll(wait_s)
 
     def close(self) -> None:
         super().close()
@@ -230,5 +278,5 @@ class StoreRanks(MessageChannel):
         super().forget()
 
 
-def _told_at(store: Any) -> str:
-    return soon(lambda: told_failed(store), SLICE_S * 3) or ""
+def _told_at(store: Any) -> str | None:
+    return soon(lambda: told_failed(store), SLICE_S * 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from gear.distributed.channels.first_exchange import (
     try_out,
 )
 from gear.distributed.channels.mpi import is_of_the_core
+from gear.distributed.meeting.launch import place_in_mpi
 from gear.distributed.places import Places
 from gear.distributed.together import together
 from gear.errors import GearError, InvalidArgument, TransportError
@@ -72,10 +74,14 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
         return Choice("loopback", "loopback", "there is one rank")
     with_mpi = all(channel.exchange(_has_mpi(channel, launcher)))
     if wanted == "mpi" and not with_mpi:
+        starter = launcher
+        if launcher == "mpirun" and place_in_mpi(os.environ) is None:
+            starter = "a starter of MPI that does not tell each rank's place and size,"
         raise InvalidArgument(
-            "[transport] transport 'mpi' needs GEAR built with MPI and ranks that mpirun started: "
-            f"this is {_build()}, and its ranks were started by {launcher} and connected by "
-            f"{channel.kind}; use 'auto'"
+            "[transport] transport 'mpi' needs GEAR built with MPI and all ranks that mpirun "
+            "started, in their order, or those of an mpi4py communicator: this is "
+            f"{_build()}, and its {places.size} ranks were started by {starter} and "
+            f"connected by {channel.kind}; use 'auto'"
         )
     hosts = len({member.host for member in places.members})
     if wanted == "shared_memory" and hosts > 1:
@@ -84,10 +90,14 @@ def choose_transport(channel: Channel, places: Places, launcher: str, wanted: st
             f"{places.size} ranks are on {hosts} hosts; use 'auto'"
         )
     if wanted == "libfabric" and channel.kind != "libfabric":
+        why = f"were started by {launcher} and are connected by {channel.kind}; use 'auto'"
+        if channel.kind == "shared_memory":
+            why = (
+                "are of one node, and shared memory has connected them: ask for it where they "
+                "meet, as by Group.from_env(transport='libfabric')"
+            )
         raise InvalidArgument(
-            "[transport] transport 'libfabric' needs ranks that meet at a store of "
-            f"torch.distributed: these were started by {launcher} and are connected by "
-            f"{channel.kind}; use 'auto'"
+            f"[transport] transport 'libfabric' needs ranks that it has connected: these {why}"
         )
     if wanted not in ("auto", *ONE_SIDED):
         return Choice(wanted, wanted, "it was asked for")
@@ -237,11 +247,15 @@ def _open_messages(channel: Channel, kind: str) -> _core.Transport:
 
 
 def _has_mpi(channel: Channel, launcher: str) -> bool:
+    """Whether MPI carries messages between these ranks, where all of them have it: a channel of
+    another kind knows no communicator of theirs, so that they must be all of MPI_COMM_WORLD."""
     if channel.kind == "mpi":
         return True
     if "mpi4py.MPI" in sys.modules and not is_of_the_core():
         return False  # the launcher is that MPI's
-    return bool(_core.build_info()["mpi"]) and launcher == "mpirun"
+    if not _core.build_info()["mpi"] or launcher != "mpirun":
+        return False
+    return place_in_mpi(os.environ) == (channel.rank, channel.size)
 
 
 def _ports(channel: Channel, kind: str) -> list[str]:

@@ -132,6 +132,15 @@ def launcher_name(size: int) -> str:
     return "single" if size == 1 else "environment"
 
 
+def place_in_mpi(env: Mapping[str, str]) -> tuple[int, int] | None:
+    """(rank, size) in MPI_COMM_WORLD, as the starter of MPI says them; None: it does not."""
+    for rank_name, size_name in MPI_VARIABLES:
+        place = _rank_and_size(env, rank_name, size_name)
+        if place is not None:
+            return place
+    return None
+
+
 def _by_horovod(
     env: Mapping[str, str], installed: Callable[[str], bool], place: tuple[int, int]
 ) -> Launch:

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from gear.distributed.calls import STORE_WAIT_S, Late, in_time
-from gear.distributed.channels.roster import POLL_S, SILENT, tell_failed
+from gear.distributed.channels.roster import POLL_S, SILENT, pause_of, tell_failed
 from gear.distributed.meeting.launch import Launch
 from gear.distributed.meeting.run_identity import RunIdentity, attempt
 from gear.distributed.meeting.store import Store, StoreServer, part_of
@@ -295,7 +295,8 @@ def decline(launch: Launch, reason: str, wait_s: float = DECLINE_S) -> None:
     """Tells the ranks of a launch that this process does not come, and why; they end at once.
 
     Does nothing where no store of torch.distributed joins them: MPI's launcher ends the others.
-    Takes `wait_s` at most; a rank 0 that serves the store stays until the others have read it.
+    Takes `wait_s` at most, for the others to come; a rank 0 that serves the store stays until they
+    have read it.
     """
     if launch.via != "store" or launch.size < 2:
         return
@@ -309,7 +310,7 @@ def decline(launch: Launch, reason: str, wait_s: float = DECLINE_S) -> None:
         others = [f"rank {rank}" for rank in range(1, launch.size)]
         while not store.check(others) and limit.left():
             time.sleep(POLL_S)
-        time.sleep(SLICE_S * 5)  # they look every POLL_S
+        time.sleep(SLICE_S * 5 + pause_of(launch.size))  # the last of them may just have looked
     except (TransportError, InvalidArgument, RuntimeError):
         return
 

@@ -6,11 +6,14 @@ import json
 import selectors
 import socket
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 MARK = "gear store 1"  # of each question and answer: another program's are neither
 MOST_BYTES = 1 << 20  # of a question
+AGAIN_S = 0.01  # after a connection that could not be taken
 
 
 class StoreServer:
@@ -32,6 +35,13 @@ class StoreServer:
             raise
         listening.setblocking(False)
         self._texts: dict[str, str] = {}
+        self._calls: dict[str, Callable[..., Any]] = {
+            "set": self._set,
+            "get": self._get,
+            "check": self._check,
+            "add": self._add,
+            "compare_set": self._compare_set,
+        }
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ)
         self._ended, self._end = socket.socketpair()
@@ -57,7 +67,7 @@ class StoreServer:
                     continue
                 try:
                     key.data.turn(events, self._answer)
-                except (OSError, ValueError):  # it has gone, or is no rank of GEAR
+                except Exception:  # noqa: BLE001 - it has gone, or is no rank of GEAR
                     self._selector.unregister(key.fileobj)
                     key.data.connection.close()
                     continue
@@ -69,6 +79,7 @@ class StoreServer:
         try:
             connection, _ = listening.accept()
         except OSError:  # it went again, or files are too many: the others are served on
+            time.sleep(AGAIN_S)  # it still waits, and would be asked for without end
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -78,7 +89,7 @@ class StoreServer:
         mark, call, *given = json.loads(line)
         if mark != MARK:
             raise ValueError(f"{mark!r} is no question")
-        answer = getattr(self, f"_{call}")(*given)
+        answer = self._calls[call](*given)
         return json.dumps([MARK, answer]).encode() + b"\n"
 
     def _set(self, key: str, text: str) -> None:
@@ -110,7 +121,7 @@ class _Asking:
 
     def turn(self, events: int, answer: Any) -> None:
         """Reads what there is of questions, or goes on to send answers. Raises OSError at its end,
-        and ValueError for what is no question."""
+        and anything for what is no question."""
         if events & selectors.EVENT_READ:
             came = self.connection.recv(1 << 16)
             if not came:

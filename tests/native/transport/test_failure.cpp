@@ -186,3 +186,17 @@ TEST_CASE("what fails on one rank is told to all, whatever kind of failure it is
           std::vector<std::string>(2, gear::base::cat("[transport] it: rank 1: ", words)));
   }
 }
+
+TEST_CASE("failure: a rank without memory is not taken for one that was interrupted") {
+  const auto told = [](const auto& thrown) {
+    Failure failure;
+    try {
+      throw thrown;
+    } catch (...) {
+      failure.tell_interrupted(3, "allgather");
+    }
+    return failure.text();
+  };
+  CHECK(told(std::bad_alloc()).find(") has no memory left for allgather: ") != std::string::npos);
+  CHECK(told(std::runtime_error("")).find(") was interrupted in allgather: ") != std::string::npos);
+}

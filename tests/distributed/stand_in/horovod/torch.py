@@ -21,6 +21,10 @@ class ProcessSet:
 
     folder: Path | None = None
 
+    @property
+    def ranks(self) -> list[int]:
+        return list(range(self.size()))
+
     def rank(self) -> int:
         return int(os.environ["HOROVOD_RANK"])
 
