@@ -48,7 +48,7 @@ def torchvision(tmp_path_factory: pytest.TempPathFactory) -> str:
     command = documented(r"pip install --no-deps -r requirements/imagenet\.txt")
     instead = [sys.executable, "-m", *shlex.split(command), "--quiet", f"--target={folder}"]
     done = subprocess.run(instead, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    by = "process_group/tests/conftest.py"
+    by = "process_group/tests/test_examples.py"
     if done.returncode != 0:
         why = f"torchvision cannot be had here: {done.stderr.strip().splitlines()[-1]}"
         keep(Record(command, by, command, why))

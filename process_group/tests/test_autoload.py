@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from process_group.tests.launch import run_ranks
 
-pytestmark = pytest.mark.xdist_group("process_group")
+pytestmark = [pytest.mark.subject("process_group"), pytest.mark.xdist_group("process_group")]
 
 LOADED = """
 import sys, time

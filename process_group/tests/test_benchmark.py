@@ -14,7 +14,12 @@ from warm_mpirun import warm_ranks
 
 from process_group.tests.launch import REPOSITORY
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 
 def test_figures_are_printed_and_kept(tmp_path: Path) -> None:

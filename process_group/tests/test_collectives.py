@@ -13,7 +13,12 @@ pytest.importorskip("torch")
 from process_group.tests.cases import CASES, SHARED, STAGED
 from process_group.tests.launch import run_ranks
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 SIZES = {1: [2], 2: [0, 1, 3], 3: [1, 2, 3], 4: [0, 1, 2, 3]}  # ranks of worker.GROUPS by size
 

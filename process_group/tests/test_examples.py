@@ -22,7 +22,12 @@ from warm_python import Warm
 from process_group.tests.programs import EXAMPLES, SMALL
 from process_group.tests.test_digits import write
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 BIN = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 # For launchers that a program starts: this machine has few cores, and tests may run as root.

@@ -9,7 +9,12 @@ pytest.importorskip("torch")
 from process_group.tests.conftest import Failing
 from process_group.tests.killed import KINDS
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,12 @@ pytest.importorskip("torch")
 from process_group.tests.held import CASES
 from process_group.tests.launch import run_ranks
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,12 @@ pytest.importorskip("torch")
 
 from process_group.tests.launch import OUTLIVES, run_ranks
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from gear_mpi.library import load
 from gear_mpi.sizes import bytes_of
 from process_group.tests.launch import FOLDER, run_ranks
 
-pytestmark = [pytest.mark.xdist_group("process_group")]
+pytestmark = [pytest.mark.subject("process_group"), pytest.mark.xdist_group("process_group")]
 
 
 @pytest.mark.slow

@@ -21,7 +21,12 @@ from warm_mpirun import warm_ranks
 
 from process_group.tests.launch import FOLDER, mpirun
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 WITH_TORCH_ALONE = ("generic", "segmentation", "mnist")
 

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from process_group.tests.launch import run_ranks
 
 pytestmark = [
+    pytest.mark.subject("process_group"),
     pytest.mark.gear_mpi,
     pytest.mark.slow,
     pytest.mark.nightly,

@@ -14,7 +14,12 @@ pytest.importorskip("torch")
 
 from process_group.tests.launch import REPOSITORY, mpirun
 
-pytestmark = [pytest.mark.gear_mpi, pytest.mark.slow, pytest.mark.xdist_group("process_group")]
+pytestmark = [
+    pytest.mark.subject("process_group"),
+    pytest.mark.gear_mpi,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("process_group"),
+]
 
 # Without -S the clone's own package would be found first.
 PROGRAM = """

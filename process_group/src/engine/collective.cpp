@@ -1,7 +1,6 @@
 #include "engine/collective.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/errors.h"
@@ -10,31 +9,14 @@
 namespace gear::process_group {
 namespace {
 
-constexpr int kPiecesAtOnce = 4;  // of a transfer
+constexpr int kPiecesAtOnce = 4;            // of a transfer
+constexpr uint64_t kBytesAtOnce = 1 << 20;  // after which other calls have their turn
 
-// Of this process, for ever: calls may be open at the end. Each engine has a lock of its own.
-class SharedRooms {
- public:
-  static SharedRooms& instance() {
-    static auto* const all = new SharedRooms;
-    return *all;
-  }
-
-  std::unique_ptr<std::byte[]> take(uint64_t bytes) {
-    const std::lock_guard guard(mutex_);
-    return rooms_.take(bytes);
-  }
-  void give(std::unique_ptr<std::byte[]> room, uint64_t bytes) {
-    const std::lock_guard guard(mutex_);
-    rooms_.give(std::move(room), bytes);
-  }
-
- private:
-  std::mutex mutex_;
-  memory::Rooms rooms_;
-};
-
-SharedRooms& rooms() { return SharedRooms::instance(); }
+// Of this process, for ever: calls may be open at the end.
+memory::Rooms& rooms() {
+  static auto* const all = new memory::Rooms;
+  return *all;
+}
 
 }  // namespace
 
@@ -66,7 +48,11 @@ Step Collective::advance() {
 
 Step Collective::carry_out() {
   bool moved = false;
+  ended_bytes_ = 0;
   for (;;) {
+    if (ended_bytes_ >= kBytesAtOnce) {
+      return Step::kMoved;
+    }
     if (round_ == schedule_.rounds.size()) {
       if (schedule_.more) {
         if (!agreed_) {  // what has come may be of another operation
@@ -165,14 +151,17 @@ void Collective::post(size_t lane) {
       narrow(compression, bytes, piece.room.get(), piece.length / sizeof(float));
     }
   }
-  requests_.push_back(transfer.receives ? Wire::Request::kNone
-                                        : ring_->wire->send(address(transfer.peer),
-                                                            piece.room ? piece.room.get() : bytes,
-                                                            wire_bytes(piece)));
-  lanes_[lane].posted += piece.length;
-  lanes_[lane].closed = piece.length < segment_bytes_;
-  ++lanes_[lane].in_flight;
+  // What is under way stands in both, whatever throws.
+  requests_.push_back(Wire::Request::kNone);
   pieces_.push_back(std::move(piece));
+  const Piece& kept = pieces_.back();
+  if (!transfer.receives) {
+    requests_.back() = ring_->wire->send(address(transfer.peer),
+                                         kept.room ? kept.room.get() : bytes, wire_bytes(kept));
+  }
+  lanes_[lane].posted += kept.length;
+  lanes_[lane].closed = kept.length < segment_bytes_;
+  ++lanes_[lane].in_flight;
 }
 
 uint64_t Collective::wire_bytes(const Piece& piece) const {
@@ -219,17 +208,14 @@ bool Collective::test() {
     Piece& piece = pieces_[i];
     if (requests_[i] == Wire::Request::kNone && !piece.awaited) {
       take(piece);
+      ended_bytes_ += piece.length;
       lanes_[piece.lane].ended += piece.length;
       --lanes_[piece.lane].in_flight;
-      if (piece.room) {
-        rooms().give(std::move(piece.room), piece.length);
-      }
       continue;
     }
-    if (kept != i) {
-      requests_[kept] = requests_[i];
-      pieces_[kept] = std::move(piece);
-    }
+    // Where taking one throws, each is there still, once.
+    std::swap(requests_[kept], requests_[i]);
+    std::swap(pieces_[kept], piece);
     ++kept;
   }
   requests_.resize(kept);
@@ -251,11 +237,10 @@ void Collective::take(Piece& piece) {
   } else if (narrowed && !transfer.reduces) {
     widen(arithmetic.compression, piece.room.get(), to, piece.length / sizeof(float));
   } else if (narrowed) {
-    auto wide = rooms().take(piece.length);
+    const memory::Room wide = rooms().take(piece.length);
     widen(arithmetic.compression, piece.room.get(), wide.get(), piece.length / sizeof(float));
     combine(arithmetic.element, arithmetic.reduction, to, to, wide.get(),
             piece.length / sizeof(float));
-    rooms().give(std::move(wide), piece.length);
   }
   if (schedule_.staging && !transfer.reduces) {
     schedule_.staging->leave(to, piece.length);
@@ -291,7 +276,7 @@ std::optional<std::string> Collective::late(Time now) {
 
 void Collective::cancel() noexcept {
   comparison_.cancel();
-  if (ring_->wire->settle(requests_)) {
+  if (ring_->settle(requests_)) {
     return;
   }
   for (Piece& piece : pieces_) {

@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "engine/call.h"
+#include "memory/rooms.h"
 #include "ranks/comparison.h"
 #include "schedule/schedule.h"
 
 namespace gear::process_group {
 
 /// A collective call: carries out a schedule, by messages of pieces. It ends when that is done and
-/// all ranks have said that they give what belongs together.
+/// all ranks have said that they give what belongs together. However much has come, it advances by
+/// a few pieces at a time: other calls wait for the engine's lock.
 class Collective final : public Call {
  public:
   /// Takes the group's next number; under the engine's lock, as everything. Pieces of
@@ -40,8 +42,8 @@ class Collective final : public Call {
     size_t lane;
     uint64_t begin;
     uint64_t length;
-    std::unique_ptr<std::byte[]> room;  // where it is not sent from, or received into, in place
-    bool awaited;                       // not come yet
+    memory::Room room;  // where it is not sent from, or received into, in place
+    bool awaited;       // not come yet
   };
 
   Step carry_out();
@@ -70,6 +72,7 @@ class Collective final : public Call {
   std::vector<Lane> lanes_;
   std::vector<Piece> pieces_;  // under way, as requests_
   std::vector<Wire::Request> requests_;
+  uint64_t ended_bytes_ = 0;  // of pieces, in this turn of the engine
 };
 
 }  // namespace gear::process_group

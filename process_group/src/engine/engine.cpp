@@ -46,7 +46,7 @@ Engine& Engine::instance() {
 void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awaited) {
   Calls ended;
   {
-    const std::lock_guard guard(mutex_);
+    const auto guard = lock();
     const std::shared_ptr<Call> call = make();
     const std::string& failure = call->ring().group.failure();
     if (!failure.empty()) {
@@ -70,8 +70,19 @@ void Engine::submit(const std::function<std::shared_ptr<Call>()>& make, bool awa
 }
 
 void Engine::exclusively(const std::function<void()>& what) {
-  const std::lock_guard guard(mutex_);
+  const auto guard = lock();
   what();
+}
+
+// Whoever carries on calls that move takes the lock again sooner than a sleeper wakes.
+std::unique_lock<std::mutex> Engine::lock() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) {
+    ++num_asking_;
+    lock.lock();
+    --num_asking_;
+  }
+  return lock;
 }
 
 // A call that fails has ended, too.
@@ -124,6 +135,9 @@ bool Engine::drive() {
 bool Engine::carry_on(Calls& ended) {
   bool moved = false;
   {
+    if (num_asking_ > 0) {
+      return false;
+    }
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) {
       return false;
@@ -192,7 +206,7 @@ void Engine::wait(Call& call, std::optional<double> timeout_s) {
   }
   Waiting waiting(*this);
   if (timeout_s) {
-    const std::lock_guard guard(mutex_);
+    const auto guard = lock();
     call.limit(*timeout_s, clock_.now());
   }
   static const bool keeps_core = has_core();

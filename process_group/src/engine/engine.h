@@ -56,6 +56,7 @@ class Engine {
   using Calls = Announcer::Calls;
   class Waiting;
 
+  std::unique_lock<std::mutex> lock();
   static Step advance(Call& call, Time now);
   void listen(Ring& ring, Time now);
   bool carry_on(Calls& ended);
@@ -68,6 +69,7 @@ class Engine {
   Calls open_;
   std::atomic<size_t> num_open_{0};
   std::atomic<int> num_waiting_{0};  // and not away
+  std::atomic<int> num_asking_{0};   // who wait for mutex_: whoever carries on calls lets them
 
   std::mutex sleep_mutex_;
   std::condition_variable awake_;

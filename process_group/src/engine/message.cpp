@@ -75,7 +75,12 @@ void Message::cancel() noexcept {
     begun_ = true;
     return;
   }
-  ring_->wire->settle({&request_, 1});  // it is on its way, and nothing takes it back
+  // It is on its way, and nothing takes it back.
+  if (ring_->group.failure().empty()) {
+    ring_->wire->settle({&request_, 1}, true);
+  } else {
+    ring_->settle({&request_, 1});
+  }
 }
 
 }  // namespace gear::process_group

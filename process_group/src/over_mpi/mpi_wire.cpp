@@ -36,13 +36,34 @@ Handle unpacked(uint64_t bits) {
   return handle;
 }
 
+// There is nothing to ask any more, and MPI may still read or write its memory.
+constexpr Wire::Request kFailed{~uint64_t{0}};
+
 Wire::Request request_of(MPI_Request request) {
   return request == MPI_REQUEST_NULL ? Wire::Request::kNone : Wire::Request{packed(request)};
 }
 
 MPI_Request mpi_of(Wire::Request request) {
-  return request == Wire::Request::kNone ? MPI_REQUEST_NULL
-                                         : unpacked<MPI_Request>(static_cast<uint64_t>(request));
+  return request == Wire::Request::kNone || request == kFailed
+             ? MPI_REQUEST_NULL
+             : unpacked<MPI_Request>(static_cast<uint64_t>(request));
+}
+
+// What MPI has freed is not given to it again.
+void take_back(std::span<Wire::Request> open, std::span<const MPI_Request> from) noexcept {
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (from[i] == MPI_REQUEST_NULL && open[i] != kFailed) {
+      open[i] = Wire::Request::kNone;
+    }
+  }
+}
+
+bool have_ended(std::span<MPI_Request> open) noexcept {
+  int all = 0;
+  const mpi::Turn turn;
+  return MPI_Testall(static_cast<int>(open.size()), open.data(), &all, MPI_STATUSES_IGNORE) ==
+             MPI_SUCCESS &&
+         all != 0;
 }
 
 int highest_tag_of(MPI_Comm communicator) {
@@ -164,7 +185,7 @@ void MpiWire::drop(const Arrival& come) noexcept {
   }
   try {
     Request request = take(come, room.get());
-    if (!settle({&request, 1})) {
+    if (!settle({&request, 1}, true)) {
       static_cast<void>(room.release());  // MPI may still write there
     }
   } catch (const base::TransportError&) {
@@ -175,21 +196,25 @@ void MpiWire::drop(const Arrival& come) noexcept {
 bool MpiWire::test(std::span<Request> open) {
   requests_.resize(open.size());
   std::ranges::transform(open, requests_.begin(), mpi_of);
-  const std::span<const int> ended = test_.ended(requests_);
-  for (const int place : ended) {
-    open[static_cast<size_t>(place)] = Request::kNone;
+  try {
+    const bool any = !test_.ended(requests_).empty();
+    take_back(open, requests_);
+    return any;
+  } catch (...) {  // others may have ended beside those that have failed
+    for (const int place : test_.failed()) {
+      open[static_cast<size_t>(place)] = kFailed;
+    }
+    take_back(open, requests_);
+    throw;
   }
-  return !ended.empty();
 }
 
-bool MpiWire::settle(std::span<Request> open) noexcept {
+bool MpiWire::settle(std::span<Request> open, bool waits) noexcept {
   std::vector<MPI_Request> requests(open.size());
   std::ranges::transform(open, requests.begin(), mpi_of);
-  if (!mpi::settled(requests)) {
-    return false;
-  }
-  std::ranges::fill(open, Request::kNone);
-  return true;
+  const bool all = waits ? mpi::settled(requests) : have_ended(requests);
+  take_back(open, requests);
+  return all && std::ranges::find(open, kFailed) == open.end();
 }
 
 // The copy stays for ever: MPI may read it as long as the process lives.

@@ -36,7 +36,7 @@ class MpiWire final : public Wire {
   void read(const Arrival& come, std::byte* to) override;
   void drop(const Arrival& come) noexcept override;
   bool test(std::span<Request> open) override;
-  bool settle(std::span<Request> open) noexcept override;
+  bool settle(std::span<Request> open, bool waits) noexcept override;
   void tell(const Address& to, const void* bytes, size_t size) noexcept override;
   void abandon() noexcept override;
 

@@ -26,6 +26,7 @@ using mpi::check;
 
 constexpr uint64_t kRoomBytes = 32 << 20;  // of a rank
 constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kReserveStep = 32 << 20;
 
 // Where the first rank's memory is found, and what is in it.
 struct Address {
@@ -96,16 +97,23 @@ struct Mapping {
 
 // These three leave in errno why not.
 
-// Reserved: a page that the system lacks later would end the process.
+// Reserved: a page that the system lacks later would end the process. A signal makes a call give
+// back what it had reserved: small ones always get on.
 int create(uint64_t bytes) {
   const int descriptor = ::memfd_create("gear_mpi", MFD_CLOEXEC);
   if (descriptor < 0) {
     return -1;
   }
-  if (const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes))) {
-    ::close(descriptor);
-    errno = error;
-    return -1;
+  for (uint64_t begin = 0; begin < bytes;) {
+    const uint64_t step = std::min(kReserveStep, bytes - begin);
+    const int error =
+        ::posix_fallocate(descriptor, static_cast<off_t>(begin), static_cast<off_t>(step));
+    if (error != 0 && error != EINTR) {
+      ::close(descriptor);
+      errno = error;
+      return -1;
+    }
+    begin += error == 0 ? step : 0;
   }
   return descriptor;
 }

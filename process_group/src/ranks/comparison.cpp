@@ -22,7 +22,7 @@ Comparison::~Comparison() {
 }
 
 void Comparison::cancel() noexcept {
-  if (ring_.wire->settle(sent_)) {
+  if (ring_.settle(sent_)) {
     sent_.clear();
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,15 @@ struct Ring {
         group(std::move(world_ranks), *wire),
         roll_call(*wire, group) {}
 
+  /// Wire::settle for a call that the group's failure ends. It waits until something has not ended,
+  /// and for nothing after that: all calls of a group have one moment, of the engine's lock, and
+  /// not one each.
+  bool settle(std::span<Wire::Request> open) noexcept {
+    const bool all = wire->settle(open, settles);
+    settles = settles && all;
+    return all;
+  }
+
   const std::string name;
   const Place place;
   const std::unique_ptr<Wire> wire;
@@ -30,6 +40,7 @@ struct Ring {
   SendOrder sends;
   ReceiveOrder receives;
   Time listened;
+  bool settles = true;  // so far
 };
 
 }  // namespace gear::process_group

@@ -56,11 +56,12 @@ class Wire {
   /// Lets its sender go on; nobody reads it.
   virtual void drop(const Arrival& come) noexcept = 0;
 
-  /// Those that have ended become kNone; whether there are any.
+  /// Those that have ended become kNone; whether there are any. So they do where it throws, and
+  /// what has failed never settles.
   virtual bool test(std::span<Request> open) = 0;
-  /// Waits a moment for all of them; whether they have ended. If not, what they read and write must
-  /// stay for ever.
-  virtual bool settle(std::span<Request> open) noexcept = 0;
+  /// Whether all of them have ended, or do in a moment if it `waits`. If not, what they read and
+  /// write must stay for ever.
+  virtual bool settle(std::span<Request> open, bool waits) noexcept = 0;
   /// Sends a copy of some bytes, and asks no more after it.
   virtual void tell(const Address& to, const void* bytes, size_t size) noexcept = 0;
   /// The group has failed: messages of it may be under way for ever.

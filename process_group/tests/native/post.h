@@ -47,6 +47,11 @@ class Post {
     Place place() const noexcept override { return {rank_, post_.size()}; }
     int highest_tag() const noexcept override { return 1 << 30; }
     bool is_abandoned() const { return abandoned_; }
+    /// Requests that were given to it after they had ended: MPI reads and frees them again.
+    int stale() const { return stale_; }
+    /// What is under way does not settle any more.
+    void jam() { is_jammed_ = true; }
+    int waits_in_vain() const { return waits_in_vain_; }
 
     Request send(const Address& to, const std::byte* from, uint64_t bytes) override {
       return keep(post_.add(rank_, to, from, bytes));
@@ -62,7 +67,7 @@ class Post {
     bool test(std::span<Request> open) override {
       bool any = false;
       for (Request& request : open) {
-        const auto found = under_way_.find(request);
+        const auto found = find(request);
         if (found != under_way_.end() && *found->second) {
           under_way_.erase(found);
           request = Request::kNone;
@@ -71,9 +76,16 @@ class Post {
       }
       return any;
     }
-    bool settle(std::span<Request> open) noexcept override {
+    bool settle(std::span<Request> open, bool waits) noexcept override {
+      if (is_jammed_ && std::ranges::any_of(open, [&](Request request) {
+            const auto found = find(request);
+            return found != under_way_.end() && !*found->second;
+          })) {
+        waits_in_vain_ += waits ? 1 : 0;
+        return false;
+      }
       for (Request& request : open) {
-        const auto found = under_way_.find(request);
+        const auto found = find(request);
         if (found != under_way_.end()) {
           post_.take_back(found->second);
           under_way_.erase(found);
@@ -88,6 +100,13 @@ class Post {
     void abandon() noexcept override { abandoned_ = true; }
 
    private:
+    using UnderWay = std::map<Request, std::shared_ptr<std::atomic<bool>>>;
+
+    UnderWay::iterator find(Request request) {
+      const auto found = under_way_.find(request);
+      stale_ += request != Request::kNone && found == under_way_.end() ? 1 : 0;
+      return found;
+    }
     Request keep(std::shared_ptr<std::atomic<bool>> ended) {
       under_way_.emplace(Request{++last_}, std::move(ended));
       return Request{last_};
@@ -96,8 +115,11 @@ class Post {
     Post& post_;
     int rank_;
     uint64_t last_ = 0;
-    std::map<Request, std::shared_ptr<std::atomic<bool>>> under_way_;
+    UnderWay under_way_;
     bool abandoned_ = false;
+    int stale_ = 0;
+    bool is_jammed_ = false;
+    int waits_in_vain_ = 0;
   };
 
  private:

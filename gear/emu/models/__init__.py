@@ -1,0 +1,1 @@
+"""What operations take: by formula, by measurement, by a user's own function."""

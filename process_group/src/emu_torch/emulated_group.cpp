@@ -1,0 +1,340 @@
+#include "emu_torch/emulated_group.h"
+
+#include <c10/util/Exception.h>
+#include <pybind11/pybind11.h>
+
+#include <bit>
+#include <optional>
+#include <utility>
+
+#include "emu_torch/held_message.h"
+
+namespace gear::emu {
+
+using ::c10d::OpType;
+
+const EmulatedGroup::Name EmulatedGroup::kBroadcast{"broadcast", OpType::BROADCAST,
+                                                    "gear_emu:broadcast"};
+const EmulatedGroup::Name EmulatedGroup::kAllReduce{"all_reduce", OpType::ALLREDUCE,
+                                                    "gear_emu:all_reduce"};
+const EmulatedGroup::Name EmulatedGroup::kReduce{"reduce", OpType::REDUCE, "gear_emu:reduce"};
+const EmulatedGroup::Name EmulatedGroup::kAllGather{"all_gather", OpType::ALLGATHER,
+                                                    "gear_emu:all_gather"};
+const EmulatedGroup::Name EmulatedGroup::kGather{"gather", OpType::GATHER, "gear_emu:gather"};
+const EmulatedGroup::Name EmulatedGroup::kScatter{"scatter", OpType::SCATTER, "gear_emu:scatter"};
+const EmulatedGroup::Name EmulatedGroup::kReduceScatter{"reduce_scatter", OpType::REDUCE_SCATTER,
+                                                        "gear_emu:reduce_scatter"};
+const EmulatedGroup::Name EmulatedGroup::kAllToAll{"all_to_all", OpType::ALLTOALL,
+                                                   "gear_emu:all_to_all"};
+const EmulatedGroup::Name EmulatedGroup::kAllToAllRows{"all_to_all", OpType::ALLTOALL_BASE,
+                                                       "gear_emu:all_to_all"};
+const EmulatedGroup::Name EmulatedGroup::kBarrier{"barrier", OpType::BARRIER, "gear_emu:barrier"};
+const EmulatedGroup::Name EmulatedGroup::kSend{"send", OpType::SEND, "gear_emu:send"};
+const EmulatedGroup::Name EmulatedGroup::kReceive{"send", OpType::RECV, "gear_emu:recv"};
+const EmulatedGroup::Name EmulatedGroup::kReceiveAny{"send", OpType::RECVANYSOURCE,
+                                                     "gear_emu:recv"};
+
+namespace {
+
+uint64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
+}
+
+uint64_t bytes_of(const EmulatedGroup::List& tensors) {
+  uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    bytes += bytes_of(tensor);
+  }
+  return bytes;
+}
+
+uint64_t bytes_of(const EmulatedGroup::Lists& lists) {
+  uint64_t bytes = 0;
+  for (const EmulatedGroup::List& list : lists) {
+    bytes += bytes_of(list);
+  }
+  return bytes;
+}
+
+EmulatedGroup::List joined(const EmulatedGroup::Lists& lists) {
+  EmulatedGroup::List all;
+  for (const EmulatedGroup::List& list : lists) {
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+EmulatedGroup::EmulatedGroup(Members members, std::vector<int> world_ranks, Pointer inner,
+                             Plan plan, Split split, c10::intrusive_ptr<Options> options)
+    : ::c10d::Backend(members.own(), members.size()),
+      options_(std::move(options)),
+      world_ranks_(std::move(world_ranks)),
+      values_(std::move(members), std::move(inner)),
+      timing_(std::make_shared<Timing>(std::move(plan))),
+      split_(std::move(split)) {
+  if (values_.inner() != nullptr) {
+    queue_ = std::make_unique<Queue>();
+  }
+  init();
+}
+
+EmulatedGroup::~EmulatedGroup() {
+  std::optional<pybind11::gil_scoped_release> released;
+  // Also while Python ends, and not after that.
+  if (PyGILState_Check() != 0 && PyGILState_GetThisThreadState() != nullptr) {
+    released.emplace();  // threads that are waited for may be about to ask for it
+  }
+  queue_.reset();
+  values_.leave();
+}
+
+void EmulatedGroup::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  if (values_.inner() != nullptr) {
+    values_.inner()->setTimeout(timeout);
+  }
+}
+
+std::chrono::milliseconds EmulatedGroup::time_of(std::chrono::milliseconds asked) const {
+  return asked == ::c10d::kUnsetTimeout ? options_->timeout : asked;
+}
+
+std::string EmulatedGroup::shown(int member) const {
+  const int world_rank = world_ranks_[static_cast<size_t>(member)];
+  return world_rank == member ? c10::str(member)
+                              : c10::str(member, " (", world_rank, " of the world)");
+}
+
+c10::intrusive_ptr<HeldWork> EmulatedGroup::work_of(const Name& name, Time began,
+                                                    List results) const {
+  return c10::make_intrusive<HeldWork>(rank_, name.type, name.title, name.operation, began,
+                                       std::move(results));
+}
+
+void EmulatedGroup::never(HeldWork& work, const Name& name, int64_t why,
+                          std::chrono::milliseconds timeout) const {
+  const double wait_s = std::chrono::duration<double>(time_of(timeout)).count();
+  work.fail_with(Timing::pause(wait_s),
+                 c10::str("[emu] ", name.operation, " has not ended within ", wait_s,
+                          " s: ", Timing::never_words(why), ", as an event of the job says"));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::run(const Name& name, uint64_t bytes, List results,
+                                              std::chrono::milliseconds timeout,
+                                              Values::Move move) {
+  const Timing::Arrival arrival = timing_->arrive(name.operation, bytes);
+  auto work = work_of(name, arrival.began, std::move(results));
+  if (!queue_) {
+    if (arrival.never != 0) {
+      never(*work, name, arrival.never, timeout);
+    } else {
+      move(time_of(timeout));
+      work->hold(timing_->hold(arrival, arrival.time, arrival.seconds));
+    }
+    return work;
+  }
+  queue_->add([this, work, name, timeout, arrival, move = std::move(move)] {
+    try {
+      // The last of them counts, and what one knows: events come to each at its own time.
+      const Values::Largest all =
+          values_.largest({arrival.time.time_since_epoch().count(),
+                           std::bit_cast<int64_t>(arrival.seconds), arrival.never},
+                          time_of(timeout));
+      if (all[2] != 0) {
+        never(*work, name, all[2], timeout);
+        return;
+      }
+      move(time_of(timeout));
+      const Time start =
+          timing_->has_one_clock() ? Time(Time::duration(all[0])) : Holds::instance().now();
+      work->hold(timing_->hold(arrival, start, std::bit_cast<double>(all[1])));
+    } catch (...) {
+      work->fail(std::current_exception());
+    }
+  });
+  return work;
+}
+
+// ---- to all ----
+
+EmulatedGroup::WorkPointer EmulatedGroup::broadcast(List& list,
+                                                    const ::c10d::BroadcastOptions& options) {
+  return run(kBroadcast, bytes_of(list), list, options.timeout,
+             values_.broadcast(list, options.rootRank));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::allreduce(List& list,
+                                                    const ::c10d::AllreduceOptions& options) {
+  return run(kAllReduce, bytes_of(list), list, options.timeout,
+             values_.all_reduce(list, options.reduceOp));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::allreduce_coalesced(
+    List& list, const ::c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(list, options);
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::reduce(List& list, const ::c10d::ReduceOptions& options) {
+  return run(kReduce, bytes_of(list), list, options.timeout,
+             values_.reduce(list, options.reduceOp, options.rootRank));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::barrier(const ::c10d::BarrierOptions& options) {
+  return run(kBarrier, 0, {}, options.timeout, [](auto) {});
+}
+
+void EmulatedGroup::monitoredBarrier(const ::c10d::BarrierOptions& options,
+                                     bool /*wait_all_ranks*/) {
+  barrier(options)->wait(kNoTimeout);
+}
+
+// ---- gathering and scattering ----
+
+EmulatedGroup::WorkPointer EmulatedGroup::allgather(Lists& outputs, List& inputs,
+                                                    const ::c10d::AllgatherOptions& options) {
+  return run(kAllGather, bytes_of(outputs), joined(outputs), options.timeout,
+             values_.all_gather(outputs, inputs));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                          const ::c10d::AllgatherOptions& options) {
+  return run(kAllGather, bytes_of(output), {output}, options.timeout,
+             values_.all_gather_flat({output}, {input}));
+}
+
+// `outputs` by rank, then by tensor.
+EmulatedGroup::WorkPointer EmulatedGroup::allgather_coalesced(
+    Lists& outputs, List& inputs, const ::c10d::AllgatherOptions& options) {
+  Lists by_tensor(inputs.size());
+  for (const List& of_rank : outputs) {
+    TORCH_CHECK_VALUE(of_rank.size() == inputs.size(),
+                      "[emu] all_gather_coalesced: ", inputs.size(), " inputs and ", of_rank.size(),
+                      " outputs of a rank: as many are allowed");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      by_tensor[i].push_back(of_rank[i]);
+    }
+  }
+  return run(kAllGather, bytes_of(outputs), joined(outputs), options.timeout,
+             values_.all_gather(by_tensor, inputs));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::allgather_into_tensor_coalesced(
+    List& outputs, List& inputs, const ::c10d::AllgatherOptions& options) {
+  return run(kAllGather, bytes_of(outputs), outputs, options.timeout,
+             values_.all_gather_flat(outputs, inputs));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::gather(Lists& outputs, List& inputs,
+                                                 const ::c10d::GatherOptions& options) {
+  return run(kGather, bytes_of(inputs) * static_cast<uint64_t>(size_), joined(outputs),
+             options.timeout, values_.gather(outputs, inputs, options.rootRank));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::scatter(List& outputs, Lists& inputs,
+                                                  const ::c10d::ScatterOptions& options) {
+  return run(kScatter, bytes_of(outputs) * static_cast<uint64_t>(size_), outputs, options.timeout,
+             values_.scatter(outputs, inputs, options.rootRank));
+}
+
+// ---- reducing and scattering ----
+
+EmulatedGroup::WorkPointer EmulatedGroup::reduce_scatter(
+    List& outputs, Lists& inputs, const ::c10d::ReduceScatterOptions& options) {
+  return run(kReduceScatter, bytes_of(inputs), outputs, options.timeout,
+             values_.reduce_scatter(outputs, inputs, options.reduceOp));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& options) {
+  return run(kReduceScatter, bytes_of(input), {output}, options.timeout,
+             values_.reduce_scatter_flat({output}, {input}, options.reduceOp));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::reduce_scatter_tensor_coalesced(
+    List& outputs, List& inputs, const ::c10d::ReduceScatterOptions& options) {
+  return run(kReduceScatter, bytes_of(inputs), outputs, options.timeout,
+             values_.reduce_scatter_flat(outputs, inputs, options.reduceOp));
+}
+
+// ---- all to all ----
+
+EmulatedGroup::WorkPointer EmulatedGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                        std::vector<int64_t>& output_splits,
+                                                        std::vector<int64_t>& input_splits,
+                                                        const ::c10d::AllToAllOptions& options) {
+  return run(kAllToAllRows, bytes_of(input), {output}, options.timeout,
+             values_.all_to_all_rows(output, input, output_splits, input_splits));
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::alltoall(List& outputs, List& inputs,
+                                                   const ::c10d::AllToAllOptions& options) {
+  return run(kAllToAll, bytes_of(inputs), outputs, options.timeout,
+             values_.all_to_all(outputs, inputs));
+}
+
+// ---- messages ----
+
+// A receive ends so long after it has been seen to come, a send so long after it began: a receiver
+// does not know when that was.
+EmulatedGroup::WorkPointer EmulatedGroup::run_message(const Name& name, const List& tensors,
+                                                      int peer,
+                                                      const std::function<WorkPointer()>& begin) {
+  const int peer_world_rank = peer < 0 ? -1 : world_ranks_[static_cast<size_t>(peer)];
+  const Timing::Arrival arrival =
+      timing_->arrive(name.operation, bytes_of(tensors), peer_world_rank);
+  if (arrival.never != 0) {
+    auto work = work_of(name, arrival.began, {});
+    never(*work, name, arrival.never, ::c10d::kUnsetTimeout);
+    return work;
+  }
+  if (!begin) {
+    auto work = work_of(name, arrival.began, {});
+    work->hold(timing_->hold_message(arrival, arrival.time));
+    return work;
+  }
+  const bool is_sent = name.type == OpType::SEND;
+  auto hold = [timing = timing_, arrival, is_sent] {
+    return timing->hold_message(arrival, is_sent ? arrival.time : Holds::instance().now());
+  };
+  const auto real = values_.members().real();
+  return c10::make_intrusive<HeldMessage>(rank_, name.type, name.title,
+                                          std::vector<int>(real.begin(), real.end()), begin(),
+                                          std::move(hold));
+}
+
+void EmulatedGroup::check_peer(int peer) const {
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size_ && peer != rank_, "[emu] a message with rank ", peer,
+                    ": another rank of the group is allowed, 0 to ", size_ - 1);
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::send(List& tensors, int target, int tag) {
+  check_peer(target);
+  const Members& members = values_.members();
+  if (!members.is_real(target)) {
+    return run_message(kSend, tensors, target, nullptr);
+  }
+  return run_message(kSend, tensors, target,
+                     [&] { return values_.inner()->send(tensors, members.mirror(target), tag); });
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::recv(List& tensors, int source, int tag) {
+  check_peer(source);
+  const Members& members = values_.members();
+  TORCH_CHECK_VALUE(members.is_real(source), "[emu] a receive from rank ", shown(source),
+                    ", which is emulated: nobody knows what it would send; make it real "
+                    "(gear.emu.Job(real=...)), of a pipeline one rank of each stage");
+  return run_message(kReceive, tensors, source,
+                     [&] { return values_.inner()->recv(tensors, members.mirror(source), tag); });
+}
+
+EmulatedGroup::WorkPointer EmulatedGroup::recvAnysource(List& tensors, int tag) {
+  TORCH_CHECK_VALUE(values_.inner() != nullptr,
+                    "[emu] a receive from any rank, of which none but this one is real: nobody "
+                    "knows what they would send; make others real (gear.emu.Job(real=...))");
+  return run_message(kReceiveAny, tensors, -1,
+                     [&] { return values_.inner()->recvAnysource(tensors, tag); });
+}
+
+}  // namespace gear::emu

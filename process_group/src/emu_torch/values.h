@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+#include <vector>
+
+#include "emu/members.h"
+
+namespace gear::emu {
+
+/// What the operations of a group give, of which some members are real: what they would give if
+/// each emulated member held its mirror's data. Real members give each other theirs by `inner`, a
+/// group of torch over them, which is null where this process is the only one.
+///
+/// Each function checks its arguments, throws ValueError for what cannot be, and returns what does
+/// the rest: it blocks until the results are there, and reads and writes the tensors. What it gives
+/// up may wait for a lock of Python.
+class Values {
+ public:
+  using List = std::vector<at::Tensor>;
+  using Lists = std::vector<List>;
+  using Op = ::c10d::ReduceOp;
+  /// Of the group of real members, a wait may last so long.
+  using Move = std::function<void(std::chrono::milliseconds wait)>;
+  using Largest = std::array<int64_t, 3>;
+
+  Values(Members members, c10::intrusive_ptr<::c10d::Backend> inner)
+      : members_(std::move(members)), inner_(std::move(inner)) {}
+
+  const Members& members() const noexcept { return members_; }
+  ::c10d::Backend* inner() const noexcept { return inner_.get(); }
+  /// Gives `inner` up; nothing is called afterwards.
+  void leave() noexcept { inner_.reset(); }
+
+  Move broadcast(const List& tensors, int64_t root) const;
+  /// Each by itself. A sparse one by SUM alone, as gloo has it.
+  Move all_reduce(const List& tensors, const Op& op) const;
+  Move reduce(const List& tensors, const Op& op, int64_t root) const;
+  /// `outputs` by input, then by rank.
+  Move all_gather(const Lists& outputs, const List& inputs) const;
+  /// Each output holds what all ranks give, one after the other.
+  Move all_gather_flat(const List& outputs, const List& inputs) const;
+  Move gather(const Lists& outputs, const List& inputs, int64_t root) const;
+  Move scatter(const List& outputs, const Lists& inputs, int64_t root) const;
+  Move reduce_scatter(const List& outputs, const Lists& inputs, const Op& op) const;
+  Move reduce_scatter_flat(const List& outputs, const List& inputs, const Op& op) const;
+  Move all_to_all(const List& outputs, const List& inputs) const;
+  /// Of rows; no splits: as many for every rank.
+  Move all_to_all_rows(const at::Tensor& output, const at::Tensor& input,
+                       const std::vector<int64_t>& output_splits,
+                       const std::vector<int64_t>& input_splits) const;
+
+  /// Of each number the largest of the real members.
+  Largest largest(const Largest& own, std::chrono::milliseconds wait) const;
+
+ private:
+  int size() const noexcept { return members_.size(); }
+  bool is_alone() const noexcept { return inner_ == nullptr; }
+  void check_rank(int64_t rank, const char* what) const;
+  void check_each(size_t given, const char* what) const;
+  void check_known(int64_t root, const at::Tensor& tensor, const char* what) const;
+  List exchanged(const List& for_real, std::chrono::milliseconds wait) const;
+  List gathered(const at::Tensor& own, std::chrono::milliseconds wait) const;
+  Move scattered_sum(const List& outputs, Lists parts, const Op& op) const;
+  at::Tensor own_part(const at::Tensor& all) const;
+  void weigh(at::Tensor& tensor, const Op& op) const;
+  void sum(at::Tensor& tensor, const Op& op, std::chrono::milliseconds wait) const;
+  void finish(at::Tensor& tensor, const Op& op) const;
+
+  Members members_;
+  c10::intrusive_ptr<::c10d::Backend> inner_;
+};
+
+}  // namespace gear::emu
