@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs in .venv first.
-# `make test-all` is lint, every test once, and both sanitizers: what CI runs. `make test-nightly` is everything.
+# `make test-all` is lint, every test once, natives under ASan and UBSan: what CI runs. `make test-nightly` is everything.
 # `make dist` makes a release's files in dist/; `make dist DIST=--kind=cpu` some of them (tools/dist.sh).
 # `make test REQUIRE=mpi,slurm` fails where a test would be skipped for want of these.
 .PHONY: demo test test-all test-nightly setup lint native stubs bench gpu docs dist clean

@@ -158,8 +158,8 @@ site_settle() { # file
     if [ "${SITE[c10d]}" = on ] && [ "${SITE[$key]}" = off ]; then
       usage_error "[site] $file: c10d = on needs $key: set $key, or c10d = off"
     fi
-    if [ "${SITE[$key]}" = off ]; then SITE[c10d]=off; fi
   done
+  if [ "${SITE[torch]}" = off ]; then SITE[c10d]=off; fi
   for key in horovod deepspeed torchvision torchaudio; do
     if [ "${SITE[$key]}" = on ] && [ "${SITE[torch]}" = off ]; then
       usage_error "[site] $file: $key = on needs torch: set torch to a version, or $key = off"

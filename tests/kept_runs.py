@@ -4,11 +4,15 @@
     python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, else 1;
                                                        says since when
     python tests/kept_runs.py keep-nightly RESULT      after a `make test-nightly` without a failure
+    python tests/kept_runs.py keep-subject SUBJECT RESULT
+                                                       after all tests of one subject without one
     python tests/kept_runs.py keep-gpu RESULT DEVICE   after a tests/gpu/run.sh, whatever its result
 
 DEVICE is the number and the name of the GPUs. A subject is what its tests need minutes for:
-virtual machines, a second MPI, a Slurm, the core once more by other compilers. Its tests are due
-at a commit (`make test-all`) if its files are not those of the last nightly run.
+virtual machines, a second MPI, a Slurm, sites, the core once more by other compilers, groups of
+processes, a rehearsal of every benchmark. Its tests are due at a commit (`make test-all`) if its
+files are those neither of the last nightly run nor of the subject's own: the core's is
+`tools/native.sh --sanitizers=all --nightly`, that of tidy `make lint`.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,23 +30,69 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "tests" / "kept"
 NOT_SOURCE = {".pyc", ".so"}
+TARBALL = re.compile(rb"(?<=^checksums = \[['\"])[0-9a-f]{64}", re.M)  # in *.eb: of all sources
 RUNS = {
     "gpu": "tests/gpu/run.sh on one GPU",
     "gpus": "tests/gpu/run.sh on several GPUs",
     "nightly": "make test-nightly",
 }
 
+GEAR_MPI = [  # and not the emulator beside it
+    *(f"process_group/src/{room}" for room in ("schedule", "ranks", "engine", "over_mpi", "torch")),
+    *("process_group/CMakeLists.txt", "process_group/setup.py", "process_group/pyproject.toml"),
+    *("process_group/python", "process_group/tests/*.py", "process_group/tests/programs"),
+    "process_group/tests/rehearsal",
+]
+
 SUBJECTS = {
-    "core": [  # under the sanitizers and clang-tidy, and its GPU code
+    "core": [  # under the sanitizers
         *("csrc", "cmake", "CMakeLists.txt", "tests/native", "benchmarks/group_draws.cpp"),
-        *("process_group/src", "process_group/tests/native"),
-        *("requirements/cuda.txt", "tools/find_nvcc.sh"),
-        *(".clang-tidy", "tools/clang_tidy.sh", "tools/native.sh"),
+        *("process_group/src/schedule", "process_group/src/ranks", "process_group/src/engine"),
+        *("process_group/tests/native", "tools/native.sh"),
+    ],
+    "library": [  # what its tests show by many examples, by kept hashes and by processes
+        *("csrc", "cmake", "CMakeLists.txt", "gear/*.py", "gear/distributed"),
+        *("tests/contract", "tests/golden", "tests/distributed"),
+        *(
+            f"tests/{name}.py"
+            for name in ("filled", "places", "rank_processes", "reference", "script")
+        ),
+    ],
+    "trainer": [  # what needs many processes, or ends and goes on
+        *("csrc", "cmake", "CMakeLists.txt", "gear/*.py", "gear/distributed", "gear/train"),
+        *("tests/train", "tests/nodes", "tests/distribution/*ssh_nodes.py"),
+    ],
+    "benchmarks": [  # but the emulator's
+        *("benchmarks/[!e]*", "benchmarks/experience.py", "tests/test_*benchmark*.py"),
+    ],
+    "tidy": [
+        *("csrc", "cmake", "CMakeLists.txt", ".clang-tidy", "tools/clang_tidy.sh"),
+    ],
+    "cuda": [  # whether GPU code compiles
+        *("csrc", "cmake", "CMakeLists.txt", "requirements/cuda.txt", "tools/find_nvcc.sh"),
     ],
     "rdma": ["csrc/transport", "csrc/group", "tests/rdma", "tests/native/transport"],
     "mpich": [
-        *("process_group", "csrc/mpi", "csrc/transport/mpi"),
+        *(*GEAR_MPI, "csrc/mpi", "csrc/transport/mpi"),
         *("examples/process_group", "tools/c10d.sh", "tools/unpack_mpich.sh"),
+    ],
+    "process_group": [
+        *(*GEAR_MPI, "csrc/base", "csrc/memory", "csrc/mpi", "csrc/transport/mpi"),
+        *("examples/process_group", "tools/c10d.sh"),
+    ],
+    "emulator": [
+        *("process_group/src/emu", "process_group/src/emu_torch", "process_group/src/ranks"),
+        *("process_group/CMakeLists.txt", "csrc/base", "gear/emu", "gear/cli/emu"),
+        *("gear/train/ranks", "tests/emu", "examples/emulation", "tools/c10d.sh"),
+        "benchmarks/emu_*.py",
+    ],
+    "recipes": [  # builds of toys and by a user; README's own site build runs at each commit
+        *("recipes/*.sh", "recipes/*.py", "recipes/patches", "recipes/sites", "recipes/smoke"),
+        *("recipes/sources", "recipes/steps", "modulefiles", "extend-venv-activate"),
+        *("pyproject.toml", "requirements/constraints.txt", "tools/fresh_machine.sh"),
+        *("tests/distribution/recipe*.py", "tests/distribution/test_build_*.py"),
+        *("tests/distribution/ordinary_user.py", "tests/distribution/test_site_by_a_user.py"),
+        "tests/distribution/test_admin_day.py",
     ],
     "slurm": [
         *("slurm", "modulefiles", "gear/cli", "gear/distributed", "gear/train"),
@@ -68,7 +119,7 @@ SUBJECTS = {
 
 
 def digest(subject: str) -> str:
-    """Of the names and contents of its files."""
+    """Of the names and contents of its files, without the tarball's checksum in an easyconfig."""
     found = hashlib.sha256()
     for pattern in SUBJECTS[subject]:
         places = sorted(ROOT.glob(pattern))
@@ -81,7 +132,8 @@ def digest(subject: str) -> str:
             for file in files:
                 if file.is_file() and file.suffix not in NOT_SOURCE:
                     found.update(f"{file.relative_to(ROOT)}\n".encode())
-                    found.update(file.read_bytes())
+                    content = file.read_bytes()
+                    found.update(TARBALL.sub(b"", content) if file.suffix == ".eb" else content)
     return found.hexdigest()[:16]
 
 
@@ -93,11 +145,12 @@ def read(name: str) -> dict[str, str]:
 
 @functools.cache
 def unchanged_since(subject: str) -> str:
-    """When and on which commit its tests ran with the files of today; empty if they are due."""
-    kept = read("nightly")
-    if kept.get(subject) != digest(subject):
-        return ""
-    return f"{kept['date']}, commit {kept['commit']}"
+    """When and on which commit its tests ran with the files of today; empty: they are due."""
+    today = digest(subject)
+    for kept in (read("nightly"), read(subject)):
+        if kept.get(subject) == today:
+            return f"{kept['date']}, commit {kept['commit']}"
+    return ""
 
 
 def commit() -> str:
@@ -135,10 +188,12 @@ def main(words: list[str]) -> int:
             show()
         case ["unchanged", subject] if subject in SUBJECTS:
             since = unchanged_since(subject)
-            print(f"has not changed since the nightly run of {since}" if since else "is due")
+            print(f"has not changed since its tests ran on {since}" if since else "is due")
             return 0 if since else 1
         case ["keep-nightly", result]:
             keep("nightly", {"result": result.strip(), **{name: digest(name) for name in SUBJECTS}})
+        case ["keep-subject", subject, result] if subject in SUBJECTS:
+            keep(subject, {"result": result, subject: digest(subject)})
         case ["keep-gpu", result, device]:
             name = "gpu" if device.startswith("1 ") else "gpus"
             print(keep(name, {"device": device, "result": result}))

@@ -42,7 +42,7 @@ FIGURES = SPANS | {"p99_us", "bytes_per_call", "items_per_call", "variant", "wro
 
 def slow(test: Callable[..., None]) -> Callable[..., None]:
     """Whichever test comes first waits for `report`: eighteen processes that import torch."""
-    return pytest.mark.slow(test)
+    return pytest.mark.subject("benchmarks")(pytest.mark.slow(test))
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.subject("benchmarks")
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
@@ -70,6 +72,7 @@ def test_a_rehearsal_of_appends_has_every_case(tmp_path: Path) -> None:
     assert {row["met"] for row in report["targets"]} == {None}, "a rehearsal is not judged"
 
 
+@pytest.mark.slow
 def test_a_rehearsal_of_environments_has_every_case(tmp_path: Path) -> None:
     path = tmp_path / "environments.json"
     done = run("gpu_environments.py", "--rehearse", "--json", str(path))

@@ -12,6 +12,7 @@ import pytest
 LOCALITY = Path(__file__).parents[1] / "benchmarks" / "locality.py"
 
 
+@pytest.mark.subject("benchmarks")
 @pytest.mark.slow
 def test_locality_first_moves_ten_times_fewer_bytes(tmp_path: Path) -> None:
     path = tmp_path / "locality.json"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ PROCESS_GROUP_BELOW = {
     "engine": {"base", "memory", "schedule", "ranks"},
     "over_mpi": {"base", "memory", "mpi", "schedule", "ranks", "engine"},
     "torch": {"base", "memory", "mpi", "schedule", "ranks", "engine", "over_mpi"},
+    "emu": {"base", "ranks"},
+    "emu_torch": {"base", "ranks", "emu"},
 }
 ROOMS = {"csrc": CPP_BELOW, "process_group/src": PROCESS_GROUP_BELOW}
 
@@ -61,7 +64,7 @@ STAND_INS = "without_cuda"  # defines what a room's toolkit folder defines, in a
 
 # What goes into libgear_mpi.so, and into the extension gear_mpi._c10d.
 MPI_FOLDERS = ("csrc/mpi/", "csrc/transport/mpi/", "process_group/src/over_mpi/")
-TORCH_FOLDER = "process_group/src/torch/"
+TORCH_FOLDERS = ("process_group/src/torch/", "process_group/src/emu_torch/")
 TORCH = {"torch", "ATen", "c10/"}
 MPI_INCLUDE = re.compile(r"\s*#\s*include\s*[<\"]mpi(-ext)?\.h")
 
@@ -76,17 +79,16 @@ PYTHON_LAYERS = [
     {"loader", "checkpoint"},
     {"buffer"},
     {"datasets"},
-    {"integrations", "mpi"},
+    {"emu", "integrations", "mpi"},
     {"train"},
     {"cli"},
 ]
 FACE = "buffer"  # up to this layer, modules name each other; those above may `import gear`
 
 FRAMEWORKS = {"torch", "deepspeed", "horovod", "mpi4py"}
-FRAMEWORK_FOLDERS = {"distributed", "integrations", "train"}
-LAZY_FOLDERS = {
-    "distributed"
-}  # part of the face, which imports no framework: inside functions only
+FRAMEWORK_FOLDERS = {"distributed", "emu", "integrations", "train"}
+# Import no framework but inside functions: part of the face, and models, which need none.
+LAZY_FOLDERS = {"distributed", "emu"}
 
 # What stands at the margin: clang-format leaves namespaces unindented.
 TYPE_DEFINED = re.compile(
@@ -105,13 +107,15 @@ BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "hand
 
 
 def source_files(root: Path) -> Iterator[Path]:
-    """Source files of the tree, outputs and hidden folders left out."""
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        if parts[0] in {"build", "dist"} or any(p.startswith(".") for p in parts):
-            continue
-        if path.is_file() and path.suffix in {".py", ".h", ".cpp", ".cu", ".cuh", ".sh"}:
-            yield path
+    """Source files of the tree. Outputs and hidden folders are not looked into: tests that run
+    at the same time take files of theirs away."""
+    for folder, inside, names in os.walk(root):
+        outputs = {"build", "dist"} if Path(folder) == root else set()
+        inside[:] = sorted(one for one in inside if one not in outputs and one[0] != ".")
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix in {".py", ".h", ".cpp", ".cu", ".cuh", ".sh"} and name[0] != ".":
+                yield path
 
 
 def check_name(root: Path, path: Path) -> Iterator[str]:
@@ -150,9 +154,9 @@ def check_includes(root: Path, path: Path) -> Iterator[str]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         where = f"{name}:{number}"
         foreign = re.match(r"\s*#\s*include\s*[<\"](pybind11|Python\.h|torch|ATen|c10/)", line)
-        at_home = name.startswith(TORCH_FOLDER) or room == "bindings"
+        at_home = name.startswith(TORCH_FOLDERS) or room == "bindings"
         if foreign and (not at_home or (room == "bindings" and foreign.group(1) in TORCH)):
-            at = f"bindings/ knows Python, {TORCH_FOLDER} torch too"
+            at = f"bindings/ knows Python, {' and '.join(TORCH_FOLDERS)} torch too"
             yield f"{where}: {line.strip()}: only {at}"
         if MPI_INCLUDE.match(line) and not name.startswith(MPI_FOLDERS):
             yield f"{where}: {line.strip()}: only {' and '.join(MPI_FOLDERS)} know MPI"

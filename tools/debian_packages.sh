@@ -26,6 +26,8 @@ have_modules() {
 have_lmod() { system_has_lmod || tools/unpack_module_tool.sh lmod; }
 system_has_lmod() { [ -f /usr/share/lmod/lmod/init/bash ]; }
 
+have_simgrid() { /usr/bin/python3 -c 'import simgrid'; }
+
 have_wheel_headers() { [ -f /usr/include/infiniband/verbs.h ] && [ -f /usr/include/rdma/fabric.h ]; }
 
 # A line `what is lost: needs packages`, unless the command after these two succeeds.
@@ -62,6 +64,7 @@ missing_to_test() {
     "qemu-system-x86 busybox-static iproute2 kmod libibverbs-dev ibverbs-providers" have_virtual_machines
   unless "tests of the Slurm templates" "slurm-wlm munge libpmix2 iproute2" have_slurm
   unless "the nightly test of the container image" "podman debootstrap" have podman debootstrap
+  unless "test of the example with SimGrid" "python3-simgrid" have_simgrid
   unless "tests of nodes that know each other by ssh" "openssh-server openssh-client pdsh iproute2" have sshd ssh pdsh ip
 }
 

@@ -64,15 +64,22 @@ RUNS = {
         r"tools/c10d\.sh",
         r"\.venv/bin/(gear|python -m pytest) .*",
     ],
+    "tests/emu/test_train.py": [r"gear emu .*"],
     "tests/docs/test_commands.py": [r"gear .*", r"python3? (-|benchmarks/).*"],
     "tests/docs/test_results.py": [r"\.venv/bin/python tools/draw_results\.py"],
     "tests/train/test_ddp.py": [r"(torchrun|mpirun) .* gear train dist=ddp"],
+    "tests/emu/test_calibrate.py": [r"torchrun .* gear emu calibrate .*"],
+    "tests/emu/test_simgrid.py": [r"python3 examples/emulation/simgrid_curves\.py .*"],
+    "tests/emu/test_torch_jobs.py": [
+        r"tools/c10d\.sh --emulator",
+        r"python examples/emulation/.*",
+    ],
     "process_group/tests/test_programs.py": [r"mpirun -n 4 python train\.py"],
     "process_group/tests/test_examples.py": [
+        r"pip install .* requirements/imagenet\.txt",
         r"(python|mpirun .*|torchrun .*) examples/process_group/\w+\.py.*",
         r"examples/process_group/run_\w+\.sh .*",
     ],
-    "process_group/tests/conftest.py": [r"pip install .* requirements/imagenet\.txt"],
     "tests/rdma/test_in_vm.py": [r"tests/rdma/run\.sh"],
     f"{TESTS}_install_document.py": [r"module load gear", r"extend-venv-activate my-venv"],
     f"{TESTS}_stack_jobs.py": [r"deepspeed .*"],
@@ -131,6 +138,8 @@ def faults_of_tables(shown: list[Command]) -> list[str]:
     for by in {*RUNS, *RUNNER_OF_PLACE.values()}:
         if not (ROOT / by).is_file():
             found.append(f"{SELF}: {by} is not there")
+        if Path(by).name == "conftest.py":
+            found.append(f"{SELF}: pytest skips tests, not {by}: name a file of them")
     return found
 
 

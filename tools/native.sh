@@ -34,7 +34,7 @@ if [ "${1:-}" = --nightly ]; then
   shift
 fi
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 # children may start threads
+export TSAN_OPTIONS="halt_on_error=1:die_after_fork=0:suppressions=$PWD/tests/native/tsan.supp" # children may start threads
 
 if [ "$sanitizers" = none ]; then
   core=build/$(.venv/bin/python -c 'import sys, sysconfig

@@ -26,15 +26,6 @@ esac
 say() { echo "setup: $*"; }
 die() { echo "setup: $*" >&2; exit 1; }
 
-# nvcc and what comes with it, in the layout of a toolkit.
-install_nvcc() {
-  say "no CUDA compiler here: taking one from PyPI (some 270 MB in .venv/cuda)"
-  pip install --no-deps --upgrade --target .venv/cuda -r requirements/cuda.txt ||
-    die "the CUDA compiler could not be installed. Set CUDACXX to an nvcc, or GEAR_WITH_CUDA=OFF"
-  ln -sfn lib .venv/cuda/nvidia/cu13/lib64
-  ln -sfn libcudart.so.13 .venv/cuda/nvidia/cu13/lib/libcudart.so
-}
-
 # What to compile GPU code for while developing: the GPUs here, else the first of those that a release is
 # built for (CMakeLists.txt).
 cuda_architectures() {
@@ -72,7 +63,7 @@ up_to_date() {
   [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || return 1
   for other in "$level" dev; do # dev contains train
     [ -f ".venv/gear-$other.stamp" ] || continue
-    for cuda in "$(with_cuda)" "${GEAR_WITH_CUDA:-ON}"; do # and ON, which make test-all asks for, OFF
+    for cuda in "$(with_cuda)" "${GEAR_WITH_CUDA:-ON}"; do # and ON, which make test-nightly asks for, OFF
       [ "$(cat ".venv/gear-$other.stamp")" = "$(level=$other GEAR_WITH_CUDA=$cuda build_inputs_hash)" ] && return 0
     done
   done
@@ -117,7 +108,7 @@ pip install "${build_requirements[@]}" || die "pip failed; what it said is above
 
 cuda=$(with_cuda)
 if [ "$cuda" != OFF ]; then
-  if [ "$level" = dev ] && ! tools/find_nvcc.sh >/dev/null; then install_nvcc; fi
+  if [ "$level" = dev ]; then tools/install_nvcc.sh; fi
   if nvcc=$(tools/find_nvcc.sh); then
     export CUDACXX=$nvcc
     say "GPU code by $nvcc for compute capability $(cuda_architectures)"

@@ -6,11 +6,13 @@
 #
 # Without either: no lint (`make lint`), no test that is marked slow, the native tests over the core as it is,
 # without sanitizers, and GPU code is compiled where there is a GPU alone.
-# --all, `make test-all`: lint, slow tests, the sanitizers, GPU code, and the site build of README, which the
-# tests of the distribution wait for. Subjects whose files have not changed since the last nightly run are left
-# out (tests/kept_runs.py), and so is what is marked nightly. The core is one: without it there are no native
-# tests, no clang-tidy, and GPU code is not compiled.
-# --nightly, `make test-nightly`: everything. If nothing fails, tests/kept/nightly.json says so.
+# --all, `make test-all`: lint, slow tests, the native ones under ASan and UBSan, whether GPU code compiles, and the
+# site build of README, which the tests of the distribution wait for. Subjects whose files have not changed since they
+# last ran are left out (tests/kept_runs.py), and so is what is marked nightly. The core is one: without it there are no
+# native tests; what clang-tidy looks at, and GPU code, are two more.
+# --nightly, `make test-nightly`: everything, but the core's tests and clang-tidy where they have passed on these
+# very files, by the same commands: who wants them once more deletes tests/kept/{core,tidy,nightly}.json. If nothing
+# fails, tests/kept/nightly.json says so.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,13 +24,11 @@ case ${1:-} in
     shift
     ;;
 esac
-core=due # nothing: what make test-all has for the core is not run
-unchanged=
-case $form in
-  fast) core='' ;;
-  all) if unchanged=$(python3 tests/kept_runs.py unchanged core); then core=''; fi ;;
-esac
-if [ -n "$core" ]; then export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}; fi
+core=due # nothing: what make test-all and make test-nightly have for the core is not run
+if unchanged=$(python3 tests/kept_runs.py unchanged core) || [ "$form" = fast ]; then core=''; fi
+tidy=due
+if tidy_unchanged=$(python3 tests/kept_runs.py unchanged tidy); then tidy=''; fi
+if [ "$form" = nightly ]; then export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}; fi
 case $form in
   fast) chosen=(-m "not slow and not nightly") ;;
   all) chosen=(-m "not nightly and not frameworks" --changed-subjects) ;;
@@ -45,7 +45,7 @@ failed=()
 stop_all() { for name in "${!running[@]}"; do kill -- "-${running[$name]}" 2>/dev/null || true; done; }
 trap stop_all EXIT
 beside() {
-  setsid nice -n "$2" "${@:3}" >"build/$1.log" 2>&1 &
+  setsid tools/nice.sh "$2" "${@:3}" >"build/$1.log" 2>&1 &
   running[$1]=$! began[$1]=$(date +%s)
 }
 finish() {
@@ -79,22 +79,21 @@ tools/setup.sh dev
 
 mapfile -t not_run < <(tools/debian_packages.sh missing)
 if echo '#include <doctest/doctest.h>' | g++ -x c++ -E - >/dev/null 2>&1; then
-  if [ "$form" = nightly ]; then
-    beside native 0 tools/native.sh --sanitizers=all --nightly
-  elif [ -n "$core" ]; then
-    beside native 0 tools/native.sh --sanitizers=all
-  elif [ "$form" = fast ]; then
-    beside native 0 tools/native.sh --sanitizers=none
-  fi
+  case $form$core in
+    fast) beside native 0 tools/native.sh --sanitizers=none ;;
+    alldue) beside native 0 tools/native.sh --sanitizers=address ;;
+    nightlydue) beside native 0 tools/native.sh --sanitizers=all --nightly ;;
+  esac
 fi
 if [ "$form" = fast ]; then
   finish native
 else
-  if [ -n "$core" ]; then
+  if [ -n "$tidy" ]; then
     beside lint 10 make --no-print-directory lint
   else
     beside lint 10 tools/lint.sh --without=clang-tidy
   fi
+  if [ "$form" = all ] && ! $python tests/kept_runs.py unchanged cuda >/dev/null && ! nvidia-smi -L >/dev/null 2>&1; then beside cuda 10 tools/cuda_objects.sh; fi
   # Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
   tools/c10d.sh >/dev/null || [ $? = 3 ]
   if [ "$form" = nightly ] || ! $python tests/kept_runs.py unchanged mpich >/dev/null; then
@@ -114,16 +113,19 @@ $python -m pytest -n "$processes" --dist loadgroup --durations=40 --junitxml=bui
 if [ "$form" != fast ]; then
   if ! finish lint; then
     status=1
-  elif [ -n "$core" ]; then
+  elif [ -n "$tidy" ]; then
     $python tools/documented.py ran tools/test.sh "make lint"
   else
-    $python tools/documented.py left-out tools/test.sh "make lint" "without clang-tidy it ran: the core $unchanged"
+    $python tools/documented.py left-out tools/test.sh "make lint" "without clang-tidy it ran: what that looks at $tidy_unchanged"
   fi
   finish native || status=1
+  finish cuda || status=1
   mapfile -t shown < <($python tools/documented.py of tools/test.sh | grep '^tools/native.sh')
   for command in "${shown[@]}"; do
     if [ -z "$core" ]; then
       $python tools/documented.py left-out tools/test.sh "$command" "the core $unchanged"
+    elif [ "$form" = all ]; then
+      $python tools/documented.py left-out tools/test.sh "$command" "make test-nightly has the thread sanitizer, too"
     elif bash -euo pipefail -c "$command" >build/native-documented.log 2>&1; then
       $python tools/documented.py ran tools/test.sh "$command"
     else
@@ -142,11 +144,16 @@ fi
 reports=(build/pytest.xml)
 [ "$form" = fast ] || reports+=(build/pytest-frameworks.xml)
 $python tools/skips.py "${reports[@]}"
+if [ "$form" != fast ]; then
+  if [ -z "$core" ]; then echo "test: without native tests: the core $unchanged"; fi
+  if [ -z "$tidy" ]; then echo "test: without clang-tidy: what it looks at $tidy_unchanged"; fi
+fi
 case $form in
   fast) echo "test: without the slow tests, which 'make test-all' runs" ;;
   all)
     echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs"
-    if [ -z "$core" ]; then echo "test: without native tests, clang-tidy and GPU code: the core $unchanged"; fi
+    if gpu_code=$($python tests/kept_runs.py unchanged cuda); then echo "test: without GPU code: it $gpu_code"; fi
+    echo "test: without the thread sanitizer, which 'make test-nightly' has"
     ;;
   nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;
 esac

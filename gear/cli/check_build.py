@@ -114,6 +114,7 @@ def controllers(working: Answers) -> Iterator[Finding]:
     yield _row("controllers", "MPI", users, "ranks that mpirun starts meet by MASTER_ADDR only")
 
     yield _gear_mpi(torch.get("gear_mpi", {}))
+    yield _gear_emu(torch.get("gear_emu", {}))
 
     if horovod.get("gloo"):
         risk = "elastic runs let others run code (CVE-2024-10190): start none"
@@ -163,6 +164,19 @@ def _gear_mpi(answer: dict[str, str]) -> Finding:
             "controllers", "gear_mpi", "broken", f"for {answer['for']} does not load", why
         )
     return Finding("controllers", "gear_mpi", "found", f"for {answer['for']}")
+
+
+def _gear_emu(answer: dict[str, str]) -> Finding:
+    """The process group of `gear emu run`."""
+    if not answer.get("for"):
+        remedy = "tools/c10d.sh --emulator builds it, and c10d = on in the site file"
+        return Finding("controllers", "gear_emu", "missing", "", f"no gear emu run: {remedy}")
+    if "error" in answer:
+        why = f"{answer['error']}: run tools/c10d.sh --emulator again"
+        return Finding(
+            "controllers", "gear_emu", "broken", f"for {answer['for']} does not load", why
+        )
+    return Finding("controllers", "gear_emu", "found", f"for {answer['for']}")
 
 
 def _horovod(horovod: dict[str, Any], part: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import click
 
+from gear.cli.emu import emu
+
 
 @click.group(
     no_args_is_help=False,
@@ -276,6 +278,9 @@ def submit(
     from gear.cli.slurm import job
 
     return job.submit(job.render(template, nodes, time, settings), template, words)
+
+
+gear.add_command(emu)
 
 
 @gear.command()

@@ -36,6 +36,7 @@ def torch() -> dict[str, Any]:
         "backends": backends,
         "nccl": ".".join(map(str, nccl)),
         "gear_mpi": gear_mpi() if distributed.is_available() else {"for": ""},
+        "gear_emu": gear_emu() if distributed.is_available() else {"for": ""},
     }
 
 
@@ -52,6 +53,20 @@ def gear_mpi() -> dict[str, str]:
             ctypes.CDLL(str(other))  # one of them is all that Python can take as a module
         library.load()
     except (ImportError, OSError, ValueError) as error:
+        answer["error"] = f"{type(error).__name__}: {error}"
+    return answer
+
+
+def gear_emu() -> dict[str, str]:
+    """The library for the torch of this process, and why it does not load."""
+    library = importlib.import_module("gear.emu.library")
+    found = library.find()
+    if found is None:
+        return {"for": ""}
+    answer = {"for": found.parent.name.split("_")[0]}
+    try:
+        library.load()
+    except (ImportError, OSError) as error:
         answer["error"] = f"{type(error).__name__}: {error}"
     return answer
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Step c10d: the process group gear_mpi, compiled for the torch of the base and the site's MPI, in the package
-# gear_mpi. Sourced by build.sh.
+# Step c10d: what torch.distributed is given, compiled for the torch of the base, in the package gear_mpi: the process
+# group gear_mpi, for the site's MPI, and gear_emu, which emulates ranks and needs no MPI. Sourced by build.sh.
 # shellcheck disable=SC2153  # SOURCE is build.sh's
 
 # shellcheck source=/dev/null
@@ -9,29 +9,36 @@
 c10d_files=(process_group/src process_group/CMakeLists.txt csrc/base csrc/memory/rooms.h csrc/mpi tools/c10d.sh pyproject.toml)
 
 c10d_step() {
-  local work=$LAYER/work/c10d package kept
+  local package
   package=$(c10d_package)
-  record_option c10d "MPICXX=$(command -v "$(site mpicxx)" || site mpicxx)"
   run rm -rf "$package/c10d"
+  dry || run mkdir "$package/c10d"
+  install_c10d gear_emu "no MPI" --emulator
+  if site_is mpi off; then return; fi
+  record_option c10d "MPICXX=$(command -v "$(site mpicxx)" || site mpicxx)"
+  install_c10d gear_mpi "$(dry || mpi_compiler_says)"
+}
+
+install_c10d() { # name its-MPI [option of tools/c10d.sh]
+  local work=$LAYER/work/$1 kept
   if dry; then
-    make_c10d "$work"
-    run cp -R "$work/lib" "$package/c10d"
+    make_c10d "$work" "${@:3}"
+    run cp -R "$work/lib/." "$package/c10d"
     return
   fi
-  kept=$CACHE/gear-c10d-$(wheel_key c10d "$(c10d_sources_hash)" "torch $(installed_version torch)" "$(mpi_compiler_says)")
+  kept=$CACHE/gear-c10d-$(wheel_key c10d "$1" "$(c10d_sources_hash)" "torch $(installed_version torch)" "$2")
   if whole "$kept"; then
-    say "  gear_mpi: the library of an earlier build, $kept"
-  elif make_c10d "$work"; then
+    say "  $1: the library of an earlier build, $kept"
+  elif make_c10d "$work" "${@:3}"; then
     (cd "$work/lib" && sha256sum -- */* >SHA256)
     keep_wheel "$work/lib" "$kept" || kept=$work/lib
   elif site_is c10d on; then
-    fail "gear_mpi could not be compiled" "the log has what the compiler said; c10d = off in the site file leaves it out"
+    fail "$1 could not be compiled" "the log has what the compiler said; c10d = off in the site file leaves it out"
   else
-    complain "  warning: gear_mpi could not be compiled, and is left out; $LOG has what the compiler said"
+    complain "  warning: $1 could not be compiled, and is left out; $LOG has what the compiler said"
     return 0
   fi
-  run mkdir "$package/c10d"
-  run cp -R "$kept"/*/ "$package/c10d/" || fail "gear_mpi was compiled, but could not be installed"
+  run cp -R "$kept"/*/ "$package/c10d/" || fail "$1 was compiled, but could not be installed"
 }
 
 # The folder of the package gear_mpi in the build. By the layer's place of packages: what `import gear` finds
@@ -49,7 +56,7 @@ c10d_sources_hash() {
 }
 
 # From a copy: nothing is written into the source.
-make_c10d() { # folder
+make_c10d() { # folder [option of tools/c10d.sh]
   local file
   run rm -rf "$1"
   for file in "${c10d_files[@]}"; do
@@ -57,5 +64,5 @@ make_c10d() { # folder
     run cp -R "$SOURCE/$file" "$1/source/$file"
   done
   run env "MPICXX=$(site mpicxx)" "PATH=$BASE/bin:$PATH" "$1/source/tools/c10d.sh" \
-    "--python=$LAYER/bin/python" "--to=$1/lib"
+    "--python=$LAYER/bin/python" "--to=$1/lib" "${@:2}"
 }

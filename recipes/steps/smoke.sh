@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # ordinary is of users.sh
 
 smoke_step() {
-  local programs=$BUILD/share/gear/smoke package port gpus said
+  local programs=$BUILD/share/gear/smoke libraries="$BUILD/lib/python3*/site-packages/gear_mpi/c10d" package port gpus said
   run rm -rf "$programs"
   run cp -R "$SOURCE/recipes/smoke" "$programs"
   run chmod -R a+rX "$programs" # a clone may be closed to others
@@ -31,7 +31,10 @@ smoke_step() {
   else
     if site_is mpi4py on; then smoke_ranks mpi4py; fi
     if site_is horovod on; then smoke_ranks horovod; fi
-    if compgen -G "$BUILD/lib/python3*/site-packages/gear_mpi/c10d/*/stamp" >/dev/null; then smoke_ranks gear_mpi; fi
+    if compgen -G "$libraries/*/mpi" >/dev/null; then smoke_ranks gear_mpi; fi
+  fi
+  if compgen -G "$libraries/*_none/stamp" >/dev/null; then
+    smoke "gear_emu, two ranks of 512" "$BUILD/bin/gear" emu run -N 512 --real 0,8 -- "$BUILD/bin/python" "$programs/check_gear_emu.py"
   fi
   if site_is deepspeed on; then
     port=$(free_port)

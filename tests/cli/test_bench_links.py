@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed.forked import clean_environment
 
 import gear
-from gear.cli.bench import bounds
+from gear.cli.bench import bounds, links
 from gear.cli.bench.links import Measured, Report, print_table
 from gear.cli.bench.rates import Work, rows_per_s
 
@@ -71,6 +74,51 @@ def test_the_table_shows_rates_their_part_of_the_bound_and_what_was_not_measured
     assert "verbs: mlx5_0 port 1" in lines
 
 
+class Other:
+    """The process that would be rank 1."""
+
+    def __init__(self, _: list[str], env: dict[str, str]) -> None:
+        self.env = env
+
+    def terminate(self) -> None: ...
+    def wait(self) -> None: ...
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_both_processes_are_ranks_by_hand_and_the_environment_is_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+) -> None:
+    """One process of torchrun's would not serve the store, and the other not find it."""
+    others: list[Other] = []
+    seen: list[dict[str, str]] = []
+
+    def start(words: list[str], env: dict[str, str]) -> Other:
+        others.append(Other(words, env))
+        return others[0]
+
+    def measure(*_: Any) -> int:
+        seen.append(dict(os.environ))
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr(gear.Group, "from_env", gear.Group.single)
+    monkeypatch.setattr(links.subprocess, "Popen", start)
+    monkeypatch.setattr(links, "_measure_and_print", measure)
+    torchrun = {"TORCHELASTIC_RUN_ID": "7", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in {**torchrun, "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    before = dict(os.environ)
+    with nullcontext() if error is None else pytest.raises(error):
+        links.run([64], LITTLE, False)
+    assert dict(os.environ) == before
+    for rank, process in enumerate([seen[0], others[0].env]):
+        assert (process["RANK"], process["WORLD_SIZE"]) == (str(rank), "2")
+        assert process["MASTER_ADDR"] == "127.0.0.1"
+        assert not [name for name in process if name.startswith("TORCHELASTIC_")]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 def test_without_a_launcher_it_starts_the_second_rank_itself() -> None:
@@ -87,3 +135,5 @@ def test_without_a_launcher_it_starts_the_second_rank_itself() -> None:
     measured = json.loads(done.stdout)["measured"]
     assert [row["row_bytes"] for row in measured if row["kind"] == "group"] == [64, 100]
     assert all(row["rows_per_s"] > 0 for row in measured)
+    by_libfabric = any(row["kind"] == "libfabric" for row in measured)
+    assert by_libfabric is bool(gear._core.build_info()["fabric"])

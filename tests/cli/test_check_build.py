@@ -19,6 +19,7 @@ WORKING: dict[str, dict[str, Any]] = {
         "backends": ["nccl", "gloo"],
         "nccl": "2.27.3",
         "gear_mpi": {"for": "torch-2.13.0+cu130, open-mpi-4.1.4"},
+        "gear_emu": {"for": "torch-2.13.0+cu130"},
     },
     "horovod": {"version": "0.28.1", "mpi": True, "gloo": False, "nccl": True, "cuda": True},
     "deepspeed": {"version": "0.19.8", "operations": ["deepspeed_shm_comm"]},
@@ -82,6 +83,7 @@ Controllers:
     [X] torch.distributed in PyTorch (nccl, gloo)
     [X] MPI in mpi4py (Open MPI v4.1.4), Horovod
     [X] gear_mpi for torch-2.13.0+cu130, open-mpi-4.1.4
+    [X] gear_emu for torch-2.13.0+cu130
     [ ] Gloo of Horovod  no horovodrun --gloo, and no elastic runs (CVE-2024-10190)
 
 Operations:
@@ -130,7 +132,7 @@ def test_everything_missing_has_a_cost(
     found = rows(capsys)
     del found["frameworks", "GEAR core"], found["operations", "ibverbs"]
     del found["operations", "verbs"]
-    assert len(found) == 13
+    assert len(found) == 14
     assert {row["status"] for row in found.values()} == {"missing"}
     assert all(row["cost"] for row in found.values())
     assert "pip install" in found["frameworks", "PyTorch"]["cost"]
@@ -181,6 +183,18 @@ def test_gear_mpi_that_is_not_built_or_does_not_load(
     row = rows(capsys, code=1)["controllers", "gear_mpi"]
     assert (row["status"], row["detail"]) == ("broken", "for torch-2, mpich-4 does not load")
     assert row["cost"].startswith("ImportError: libmpich.so.12: load the module of that MPI")
+
+
+def test_gear_emu_that_is_not_built_or_does_not_load(
+    capsys: pytest.CaptureFixture[str], site: dict[str, Any]
+) -> None:
+    site["torch"]["gear_emu"] = {"for": ""}
+    row = rows(capsys)["controllers", "gear_emu"]
+    assert row["status"] == "missing"
+    assert "tools/c10d.sh --emulator builds it" in row["cost"]
+    site["torch"]["gear_emu"] = {"for": "torch-2", "error": "ImportError: libtorch.so"}
+    row = rows(capsys, code=1)["controllers", "gear_emu"]
+    assert (row["status"], row["detail"]) == ("broken", "for torch-2 does not load")
 
 
 def test_a_package_of_a_venv_that_does_not_import_is_named_as_such(

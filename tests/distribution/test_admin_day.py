@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distribution.slurm_cluster import Cluster
 
 pytest_plugins = ["distribution.slurm_cluster"]
-pytestmark = [pytest.mark.slow, pytest.mark.modules, as_root]
+pytestmark = [pytest.mark.subject("recipes"), pytest.mark.slow, pytest.mark.modules, as_root]
 
 KILLS = 10
 LONGEST_S = 2.0  # after a step has begun; most take about as long

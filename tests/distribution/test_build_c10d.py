@@ -1,7 +1,7 @@
-"""The step c10d: gear_mpi in the installed package.
+"""The step c10d: gear_mpi and gear_emu in the installed package.
 
-A stand-in of tools/c10d.sh takes the place of two minutes of compiling; the installation that other
-tests share has the real one.
+A stand-in of tools/c10d.sh takes the place of three minutes of compiling; the installation that
+other tests share has the real ones.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from distribution.recipe import Recipe, small_site
 from distribution.recipe_part import run_part
 
 LIBRARY = "torch-2.13.0_open-mpi-4.1.4/_c10d.so"
+EMULATOR = "torch-2.13.0_none/_emu.so"
 BUILD = """#!/bin/sh
 echo "$MPICXX" "$@" >>"{folder}/calls"
-for word in "$@"; do case $word in --to=*) to=${{word#*=}} ;; esac; done
-mkdir -p "$to/torch-2.13.0_open-mpi-4.1.4"
-for file in _c10d.so stamp; do echo "$PWD" >"$to/torch-2.13.0_open-mpi-4.1.4/$file"; done
+library={library}
+for word in "$@"; do
+  case $word in --to=*) to=${{word#*=}} ;; --emulator) library={emulator} ;; esac
+done
+mkdir -p "$to/${{library%/*}}"
+for file in "${{library#*/}}" stamp; do echo "$PWD" >"$to/${{library%/*}}/$file"; done
 """
 ON = {"torch": "2.13.0", "mpi": "on", "mpicc": "true", "mpicxx": "true", "c10d": "on"}
 
@@ -37,7 +41,7 @@ def source(tmp_path: Path) -> Path:
         (made / folder / "file").touch()
     shutil.copy(REPOSITORY / "pyproject.toml", made)
     (made / "process_group" / "CMakeLists.txt").touch()
-    put(made, BUILD.format(folder=tmp_path))
+    put(made, BUILD.format(folder=tmp_path, library=LIBRARY, emulator=EMULATOR))
     python = tmp_path / "build" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
@@ -56,27 +60,38 @@ def put(source: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-def step(source: Path, c10d: str = "on") -> subprocess.CompletedProcess[str]:
+def step(source: Path, c10d: str = "on", **site: str) -> subprocess.CompletedProcess[str]:
     folder = source.parent
     script = "STEP=c10d; c10d_step; rm -rf $LAYER/work"
-    return run_part("steps/c10d.sh", script, folder, site=ON | {"c10d": c10d}, source=source)
+    return run_part("steps/c10d.sh", script, folder, site=ON | {"c10d": c10d} | site, source=source)
 
 
-def test_the_library_is_in_the_package_and_kept_for_later_builds(source: Path) -> None:
+def test_the_libraries_are_in_the_package_and_kept_for_later_builds(source: Path) -> None:
     folder = source.parent
-    for said in ("", "the library of an earlier build"):
+    for times in (0, 2):
         done = step(source)
         assert done.returncode == 0, done.stderr
-        assert said in done.stdout
-        assert (folder / "gear_mpi" / "c10d" / LIBRARY).is_file()
-        assert (folder / "gear_mpi" / "c10d" / LIBRARY).with_name("stamp").is_file()
-    (call,) = (folder / "calls").read_text().splitlines()
-    lib = folder / "build" / "work" / "c10d" / "lib"
-    assert call == f"true --python={folder}/build/bin/python --to={lib}"
+        assert done.stdout.count("the library of an earlier build") == times
+        for library in (LIBRARY, EMULATOR):
+            assert (folder / "gear_mpi" / "c10d" / library).is_file()
+            assert (folder / "gear_mpi" / "c10d" / library).with_name("stamp").is_file()
+    work = folder / "build" / "work"
+    words = f"true --python={folder}/build/bin/python --to={work}"
+    assert (folder / "calls").read_text().splitlines() == [
+        f"{words}/gear_emu/lib --emulator",
+        f"{words}/gear_mpi/lib",
+    ]
     (source / "process_group" / "src" / "file").write_text("changed")
     assert step(source).returncode == 0
-    assert len((folder / "calls").read_text().splitlines()) == 2
+    assert len((folder / "calls").read_text().splitlines()) == 4
     assert not (source / "build").exists()  # nothing is written into the source
+
+
+def test_the_emulator_needs_no_mpi(source: Path) -> None:
+    done = step(source, "auto", mpi="off")
+    assert done.returncode == 0, done.stderr
+    installed = source.parent / "gear_mpi" / "c10d"
+    assert [path.parent.name for path in installed.glob("*/stamp")] == [Path(EMULATOR).parent.name]
 
 
 @pytest.mark.parametrize("where", ["clone", "elsewhere"])
@@ -95,15 +110,16 @@ def test_what_does_not_compile_is_left_out_with_a_warning(source: Path) -> None:
     put(source, "#!/bin/sh\necho 'error: no mpi.h' >&2\nexit 1\n")
     done = step(source, "auto")
     assert done.returncode == 0, done.stderr
-    assert "warning: gear_mpi could not be compiled, and is left out" in done.stderr
-    assert not (source.parent / "gear_mpi" / "c10d").exists()
+    for name in ("gear_emu", "gear_mpi"):
+        assert f"warning: {name} could not be compiled, and is left out" in done.stderr
+    assert not any((source.parent / "gear_mpi" / "c10d").iterdir())
 
 
 def test_what_does_not_compile_fails_where_the_site_wants_it(source: Path) -> None:
     put(source, "#!/bin/sh\nexit 1\n")
     done = step(source)
     assert done.returncode == 1
-    assert "[c10d] gear_mpi could not be compiled" in done.stderr
+    assert "[c10d] gear_emu could not be compiled" in done.stderr
     assert "c10d = off in the site file leaves it out" in done.stderr
 
 

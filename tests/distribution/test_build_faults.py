@@ -17,6 +17,8 @@ from distribution.conftest import copy_prefix
 from distribution.project import NAME, REPOSITORY
 from distribution.recipe import UPDATE_STEPS, Recipe, done_steps, picture, small_site, toy_recipe
 
+pytestmark = pytest.mark.subject("recipes")
+
 # pip as on a machine without a network: no configuration, and a port that nobody listens on.
 NO_NETWORK = {
     "PIP_CONFIG_FILE": os.devnull,

@@ -25,6 +25,8 @@ from distribution.recipe import (
 from distribution.recipe_part import run_part
 from distribution.toy_module import command, make_venv, site_packages
 
+pytestmark = pytest.mark.subject("recipes")
+
 HASHES = """
 base_steps=(venv torch packages mpi4py horovod deepspeed)
 PYTHON=$(command -v python3)

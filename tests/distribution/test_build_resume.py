@@ -24,6 +24,8 @@ from distribution.recipe import (
     toy_recipe,
 )
 
+pytestmark = pytest.mark.subject("recipes")
+
 STARTS = [f"[{number}/{len(SMALL_STEPS)}] {step}" for number, step in enumerate(SMALL_STEPS, 1)]
 
 

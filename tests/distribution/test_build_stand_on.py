@@ -12,6 +12,8 @@ import pytest
 from distribution.recipe import SMALL, Recipe, small_site, toy_recipe, write_site
 from distribution.toy_module import command, files_of, make_venv, site_packages
 
+pytestmark = pytest.mark.subject("recipes")
+
 THERE = "8.1.99"  # of click: no release, and not the pinned one
 
 

@@ -17,7 +17,7 @@ from distribution.conftest import Installation
 from distribution.project import REPOSITORY
 from distribution.shells import Shell
 
-pytestmark = pytest.mark.modules
+pytestmark = [pytest.mark.modules, pytest.mark.nightly]  # other carriers of what gloo shows
 BASH = Shell("bash", "modules")
 MARK = "frameworks"
 LOG = REPOSITORY / "build" / f"pytest-{MARK}.log"

@@ -16,7 +16,7 @@ from distribution.ordinary_user import ORDINARY, UID, as_ordinary, as_root, home
 from distribution.project import REPOSITORY
 from distribution.recipe import ALL_STEPS, PATH, SITE, Installation, done_steps
 
-pytestmark = [pytest.mark.modules, as_root]
+pytestmark = [pytest.mark.subject("recipes"), pytest.mark.modules, as_root]
 
 
 class Build:

@@ -68,7 +68,7 @@ def configured(name: str, parts: tuple[str, ...], build: Path) -> str:
     """What CMake says; fails where it ends badly."""
     compiler = nvcc() if "cuda" in parts else None
     if "cuda" in parts and compiler is None:
-        pytest.skip("no nvcc here: make test-all brings one")
+        pytest.skip("no nvcc here: make test-nightly brings one")
     if "mpi" in parts and shutil.which("mpicxx") is None:
         pytest.skip("no mpicxx here")
     if "verbs" in parts and not Path("/usr/include/infiniband/verbs.h").exists():

@@ -73,7 +73,11 @@ def test_a_recipe_has_the_form_that_spack_wants(name: str) -> None:
         ('license("Apache-2.0")', "", "its license is not Apache-2.0"),
         ('sha256="', 'sha256="x', "sha256 is not 64 hexadecimal digits"),
         ('msg="GEAR runs on Linux"', 'msg=""', "requires platform=linux: it has no msg"),
-        ('"gear_mpi: torch.distributed over MPI"', '""', "variant c10d: it has no description"),
+        (
+            '"gear_mpi: torch.distributed over MPI; and gear_emu"',
+            '""',
+            "variant c10d: it has no description",
+        ),
         ('version("', 'license("', "it has no version"),
     ],
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distribution.ssh_nodes import Nodes
 
 pytest_plugins = ["distribution.ssh_nodes"]
-pytestmark = [pytest.mark.ssh, pytest.mark.slow]
+pytestmark = [pytest.mark.subject("trainer"), pytest.mark.ssh, pytest.mark.slow]
 
 # Training as a test can afford it.
 SHORT = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from pathlib import Path
@@ -14,34 +13,14 @@ from docs.ran import ran
 from ports import fresh_port
 from train.saved_data import write_pendulum
 
-from distribution.shells import Shell
+from distribution.in_module import after_load, in_module
 
 pytestmark = pytest.mark.modules
-BASH = Shell("bash", "modules")
 TINY = (
     *("total_steps=3", "eval_every=0", "logger=csv", "replay.page_steps=16"),
     *("model.width=16", "model.layers=1", "model.heads=2", "algo.context=4"),
 )
 RANKS = "mpirun --oversubscribe --bind-to none -n 2"
-
-
-def after_load(installation, *lines: str, env: dict[str, str] | None = None) -> str:
-    """What the lines print in a fresh shell with the module loaded; all of them succeed."""
-    done = in_module(installation, *lines, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def in_module(installation, *lines: str, env: dict[str, str] | None = None):
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return BASH.run(
-        f"module use {installation.modulefiles}",
-        f"module load {installation.name}",
-        *lines,
-        env={"OMP_NUM_THREADS": "1", **(root if os.geteuid() == 0 else {}), **(env or {})},
-        options=("-e",),
-        timeout_s=240,
-    )
 
 
 def test_everything_imports_in_one_python(installation):

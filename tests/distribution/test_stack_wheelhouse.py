@@ -41,6 +41,7 @@ def gather(home: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_package_that_is_a_source_only(tmp_path):
     home, folder = tmp_path / "home", tmp_path / "wheelhouse"
     write_manifest(home)

@@ -12,7 +12,7 @@ import pytest
 
 PINS = Path(__file__).parents[2] / "requirements" / "constraints.txt"
 
-pytestmark = [pytest.mark.nightly, pytest.mark.needs("tensorboard")]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.needs("tensorboard")]
 
 LISTING = """
 import json, sys, tensorboard, urllib.request

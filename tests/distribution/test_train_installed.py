@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from distribution.conftest import Installation
 
 pytestmark = pytest.mark.mpi
+by_night = pytest.mark.nightly  # of each commit: what tells of a rank that is gone
 WORKER = str(REPOSITORY / "tests" / "train" / "libraries_worker.py")
 IMPORTED = ("deepspeed", "horovod.torch")
 SIZE = 2
@@ -129,6 +130,7 @@ def trained(
     return folder
 
 
+@by_night
 def test_deepspeed_takes_the_steps_of_one_process(trained: Path, alone: tuple[Any, ...]) -> None:
     """And one process those of the rest of what DeepSpeed began."""
     for name in EXACT:
@@ -138,6 +140,7 @@ def test_deepspeed_takes_the_steps_of_one_process(trained: Path, alone: tuple[An
         check_same(take_steps(Ranks.single(), read(compose(*OPTIM)), found[1]), alone)
 
 
+@by_night
 def test_bfloat16_of_deepspeed_keeps_weights_in_float32(
     trained: Path, alone: tuple[Any, ...]
 ) -> None:
@@ -147,6 +150,7 @@ def test_bfloat16_of_deepspeed_keeps_weights_in_float32(
         assert {tensor.dtype for tensor in last["model"].values()} == {torch.float32}
 
 
+@by_night
 def test_what_deepspeed_refuses_is_one_sentence(trained: Path) -> None:
     for rank in range(SIZE):
         said = (trained / f"refused-{rank}").read_text()
@@ -155,6 +159,7 @@ def test_what_deepspeed_refuses_is_one_sentence(trained: Path) -> None:
         assert "\n" not in said
 
 
+@by_night
 def test_horovod_takes_the_steps_of_one_process(trained: Path, alone: tuple[Any, ...]) -> None:
     for name in ("hvd", "hvd-rest"):
         check_same(torch.load(trained / f"{name}.pt"), alone)
@@ -163,6 +168,7 @@ def test_horovod_takes_the_steps_of_one_process(trained: Path, alone: tuple[Any,
     assert losses != pytest.approx(alone[0], abs=1e-7)
 
 
+@by_night
 def test_decision_transformer_has_the_losses_of_one_process(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +204,7 @@ def test_killed_rank_of_deepspeed_is_named_at_once(
     assert re.fullmatch(rf"gear: \[transport\] rank 1 \(pid {pid}[^)]*\) has ended: [^\n]+\n", said)
 
 
+@by_night
 @pytest.mark.parametrize("dist", ["deepspeed", "horovod"])
 def test_rank_that_hangs_is_named_after_the_time_out(
     installation: Installation, tmp_path: Path, dist: str

@@ -19,7 +19,8 @@ from .project import DISTRIBUTION, REPOSITORY, VERSION
 from .pythons import PYTHONS, found_python
 from .release import glibc_of, make, only
 
-pytestmark = pytest.mark.subject("wheels")
+# The first of them waits for `release`, which compiles GEAR beside all other tests.
+pytestmark = [pytest.mark.subject("wheels"), pytest.mark.timeout(1800)]
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OLDEST_GLIBC = (2, 28)

@@ -52,6 +52,15 @@ def test_a_command_that_its_runner_did_not_run_is_a_fault() -> None:
     assert faults == [fault]
 
 
+def test_where_pytest_skips_every_test_nothing_is_a_fault() -> None:
+    """As on a commit that changes no file of any subject."""
+    tests = {KEYS["runner_of"](each) for each in commands()}
+    skips = {by: "nothing changed" for by in tests if Path(by).name.startswith("test_")}
+    others = [each for each in all_ran() if each.by not in skips and each.by.endswith(".py")]
+    others += [each for each in all_ran() if not each.by.endswith(".py")]
+    assert compare(commands(), others, skips)[1] == []
+
+
 def test_a_runner_that_leaves_out_a_command_says_why() -> None:
     left_out = Record("make demo", "tools/check_fresh_machine.sh", "make demo", "no time")
     others = [each for each in all_ran() if each.command != "make demo"]

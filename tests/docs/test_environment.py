@@ -28,6 +28,7 @@ READS = (
 # GEAR sets these itself for what it starts; a native test asks for GEAR_SECRET to see it
 # refused.
 FOR_ITSELF = {
+    "GEAR_EMU_RANK": "gear/emu/launched.py, for what a real rank of an emulated job starts",
     "GEAR_JOB_NODES": "slurm/env.sh, for its tasks",
     "GEAR_REQUEUED": "slurm/env.sh, for the batch script",
     "GEAR_MPICXX": "recipes/steps/horovod.sh, for Horovod's build",

@@ -23,6 +23,8 @@ from golden.history import SCHEMA, History
 from golden.parts import Hashes, of_all_ranks
 from golden.play import play
 
+pytestmark = pytest.mark.subject("library")
+
 WORKER = Path(__file__).with_name("worker.py")
 HOST_TIERS = ["host", "shared"]
 GPU_PLACES = [

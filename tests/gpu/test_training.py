@@ -81,6 +81,33 @@ def test_captured_and_not_learn_the_same_to_the_bit(gpu, tmp_path, overrides) ->
     assert captured == plain
 
 
+def test_a_graph_draws_what_its_function_would_draw(gpu, monkeypatch) -> None:
+    """From the first replay on, however late a busy GPU begins what precedes the capture."""
+    if gpu.rehearsal:
+        pytest.skip("host memory captures nothing")
+    import torch
+
+    from gear.train.algo.captured import WARM_UP, Captured, CudaGraphs
+
+    recorder = CudaGraphs()
+    empty_cache = torch.cuda.empty_cache
+
+    def then_be_busy() -> None:  # torch calls it between its synchronisation and the capture
+        empty_cache()
+        with torch.cuda.stream(recorder._stream):
+            torch.cuda._sleep(200_000_000)
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", then_be_busy)
+    given = torch.zeros(8, device=gpu.device)
+
+    def drawn(function) -> list:
+        torch.manual_seed(7)
+        return [function(given).tolist() for _ in range(WARM_UP + 3)]
+
+    captured = Captured(lambda zeros: zeros + torch.randn_like(zeros), recorder)
+    assert drawn(captured) == drawn(lambda zeros: zeros + torch.randn_like(zeros))
+
+
 def test_gear_train(gpu, tmp_path, monkeypatch) -> None:
     """The command, from its words to its report."""
     pytest.importorskip("rich")

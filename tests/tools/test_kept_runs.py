@@ -46,11 +46,37 @@ def test_a_subject_is_due_when_its_files_change(tree: Path, change) -> None:
     assert due(tree)
 
 
+def test_a_subject_may_be_kept_by_a_run_of_its_own(tree: Path) -> None:
+    kept_runs.main(["keep-nightly", "7 passed"])
+    (tree / "tests/rdma_c.py").write_text("other")
+    assert due(tree)
+    assert kept_runs.main(["keep-subject", "rdma", "3 passed"]) == 0
+    assert not due(tree)
+    assert json.loads((tree / "tests/kept/nightly.json").read_text())["result"] == "7 passed"
+    (tree / "tests/rdma_c.py").write_text("another")
+    assert due(tree)
+    assert kept_runs.main(["keep-subject", "weather", "3 passed"]) == 2
+
+
 def test_what_is_compiled_is_no_change(tree: Path) -> None:
     kept_runs.main(["keep-nightly", "7 passed"])
     (tree / "csrc" / "transport" / "a.so").touch()
     (tree / "csrc" / "other.cpp").touch()
     assert not due(tree)
+
+
+def test_the_checksum_of_the_tarball_is_no_change(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_runs, "SUBJECTS", {"rdma": ["recipes/easybuild"]})
+    easyconfig = tree / "recipes" / "easybuild" / "gear.eb"
+    easyconfig.parent.mkdir(parents=True)
+    easyconfig.write_text(f"version = '1'\nchecksums = ['{'0' * 64}']\n")
+    kept_runs.main(["keep-nightly", "7 passed"])
+    easyconfig.write_text(f"version = '1'\nchecksums = ['{'1' * 64}']\n")
+    assert not due(tree)
+    easyconfig.write_text(f"version = '2'\nchecksums = ['{'1' * 64}']\n")
+    assert due(tree)
 
 
 def test_files_that_are_not_there_are_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,6 @@ def test_ranks_that_meet_in_the_middle_are_not_captured(configure):
     alone = SingleStrategy(Ranks.single()).prepare(network, optim)
     assert alone.uncapturable() == ""
     for size, obstacle in ((1, ""), (2, "2 ranks average gradients in the middle of an update")):
-        ranks = SimpleNamespace(size=size, device="cpu")
+        ranks = SimpleNamespace(size=size, averaging=size, device="cpu")
         assert DdpStrategy(ranks, size).prepare(network, optim).uncapturable() == obstacle
     assert Replica(network, optim, ()).uncapturable() != ""  # until a way of training says it can

@@ -14,6 +14,8 @@ from gear.train.app import main
 from gear.train.record import folder
 from gear.train.record.checkpoint import checkpoints, find
 
+pytestmark = pytest.mark.subject("trainer")
+
 SHORT = (
     *("env=cartpole", "algo.learning_starts=20", "algo.batch_size=8", "model.hidden=[8]"),
     *("eval_every=0", "checkpoint_every=30", "keep_checkpoints=9", "total_steps=60"),

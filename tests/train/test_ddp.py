@@ -24,6 +24,8 @@ from gear.train.config import read
 from gear.train.record.checkpoint import Checkpoint, checkpoints
 from gear.train.tasks.seeding import rank_seed
 
+pytestmark = pytest.mark.subject("trainer")
+
 SHORT = (
     "algo.learning_starts=250",
     "algo.batch_size=16",

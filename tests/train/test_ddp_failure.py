@@ -16,6 +16,8 @@ from train.launched import TRAIN
 
 from gear.train.record.checkpoint import checkpoints
 
+pytestmark = pytest.mark.subject("trainer")
+
 ENDLESS = (
     "total_steps=10000000",
     "algo.learning_starts=50",

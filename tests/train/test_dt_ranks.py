@@ -9,6 +9,8 @@ import pytest
 from train.launched import learned_in, start_offline, train_offline
 from train.saved_data import write_pendulum
 
+pytestmark = pytest.mark.subject("trainer")
+
 RUN = (
     *("data=saved", "data.path=replay", "logger=csv", "total_steps=100"),
     *("model.width=16", "model.layers=2", "model.heads=2", "model.max_steps=300"),

@@ -19,6 +19,8 @@ from gear.train.app import main
 from gear.train.interrupt import Interrupt, Taken, exit_code, taken_outside_of_runs
 from gear.train.record.checkpoint import checkpoints
 
+pytestmark = pytest.mark.subject("trainer")
+
 
 def start(launch: Launch, *overrides: str) -> Process:
     command = [sys.executable, *TRAIN, *overrides, "total_steps=10000000", "logger=csv"]

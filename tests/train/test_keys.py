@@ -172,6 +172,8 @@ def test_the_start_table_says_what_moves_batches(below, said, monkeypatch):
         )
         learner.ranks = SimpleNamespace(
             size=2,
+            averaging=2,
+            job=None,
             group=group,
             backend="gloo",
             device_name=lambda: "cpu",

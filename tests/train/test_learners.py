@@ -14,6 +14,8 @@ import gear
 from gear.train.record.checkpoint import checkpoints
 from gear.train.strategies import make_strategy
 
+pytestmark = pytest.mark.subject("trainer")
+
 ROLES = (
     *("dist=ddp", "dist.learners=1", "dist.locality=off", "algo.learning_starts=250"),
     *("algo.batch_size=16", "model.hidden=[16]", "logger=csv", "hydra.run.dir=run"),
@@ -24,8 +26,11 @@ class OneOf:
     """Ranks of which the others have nothing to give: their part of every mean is zero."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = self.averaging = size
         self.seen: list[torch.Tensor] = []
+
+    def times_of_first(self, few: int) -> float:
+        return self.size / few
 
     def average(self, tensors) -> None:
         self.seen = [tensor.clone() for tensor in tensors]

@@ -69,6 +69,7 @@ def test_sac_on_mujoco(configure, env):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_double_dqn_learns_cartpole(configure):
     """By the words of docs/results.md, as far as it takes. Random play balances for 22 steps, 500
     are the most. That SAC learns Pendulum, tools/check_fresh_machine.sh asserts of `make demo`."""

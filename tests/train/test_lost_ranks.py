@@ -18,6 +18,8 @@ from train.saved_data import write_pendulum
 
 from gear.train.record.checkpoint import checkpoints
 
+pytestmark = pytest.mark.subject("trainer")
+
 # A transformer, whose gradients are averaged in the middle of its backward pass.
 ENDLESS = (
     *("data=saved", "data.path=replay", "hydra.run.dir=run", "logger=csv", "eval_every=0"),

@@ -15,6 +15,8 @@ from gear.train.app import main
 from gear.train.record import metrics
 from gear.train.record.checkpoint import checkpoints
 
+pytestmark = pytest.mark.subject("trainer")
+
 STEPS, AT = 60, 30
 TINY = (
     *("data=saved", "data.path=replay", "model.width=16", "model.layers=1", "model.heads=2"),

@@ -10,7 +10,7 @@ from train.launched import train_offline
 from gear.cli import app
 from gear.train.algo.puzzles import SCORES
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("torchmetrics")]
+pytestmark = [pytest.mark.subject("trainer"), pytest.mark.slow, pytest.mark.needs("torchmetrics")]
 
 RUN = (
     *("data=puzzles", "data.puzzles=24", "data.eval_puzzles=5", "data.most=6", "data.pairs=3"),

@@ -20,7 +20,7 @@ from gear.train import app, run
 from gear.train.app import main
 from gear.train.config import of_the_run, read, read_place
 from gear.train.loop import Learner
-from gear.train.ranks import Ranks, devices, meeting, ranks, torch_group
+from gear.train.ranks import Ranks, devices, leaving, meeting, ranks, torch_group
 from gear.train.ranks.devices import check_gpus, shared_out
 from gear.train.ranks.torch_group import choose_backend
 from gear.train.record import checkpoint
@@ -43,7 +43,7 @@ def by_rank(size, work, *, device="cpu", backend="auto"):
 @pytest.fixture(autouse=True)
 def without_gradients(monkeypatch):
     """torch's process group is one for a process."""
-    monkeypatch.setattr(ranks, "join", lambda group, backend, in_time: None)
+    monkeypatch.setattr(ranks, "join", lambda group, backend, in_time, job: None)
 
 
 @pytest.mark.parametrize("kind", [gear.InvalidArgument, ZeroDivisionError])
@@ -279,6 +279,27 @@ def test_connections_that_do_not_close_hold_nobody_up(monkeypatch):
     for error in found:
         assert isinstance(error, gear.TransportError)
         assert "no answer within 60 s" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ended", "looks"), [("aabb", [1], 1), ("aaab", [1], 2), ("aabb", [1, 3], 1)]
+)
+def test_a_failed_rank_stays_for_the_ranks_of_its_host_and_no_others(
+    monkeypatch, hosts, ended, looks
+):
+    """All share a node, as `GEAR_NODE` may name it, and this host's processes are seen."""
+    members = [SimpleNamespace(host=host) for host in hosts]
+    looked, left = [], []
+
+    def missing(wait_s):
+        looked.append(wait_s)
+        return ended if len(looked) < 2 else [1, 2, 3]
+
+    monkeypatch.setattr(leaving.os, "_exit", left.append)
+    group = SimpleNamespace(rank=0, members=members, local_size=4, missing=missing)
+    leaving._leave(2, group, None)
+    assert left == [2]
+    assert looked == [0.0] * looks
 
 
 # ---- GPUs that are not here ----

@@ -15,6 +15,8 @@ from gear.train.config import read
 from gear.train.loop import Learner
 from gear.train.record import checkpoint
 
+pytestmark = pytest.mark.subject("trainer")
+
 PENDULUM = (
     "algo.learning_starts=250",
     "algo.batch_size=32",

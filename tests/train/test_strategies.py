@@ -25,6 +25,8 @@ from gear.train.ranks.meeting import start_ranks
 from gear.train.strategies import deepspeed as by_deepspeed
 from gear.train.strategies import make_strategy
 
+pytestmark = pytest.mark.subject("trainer")
+
 OPTIM = ("optim=adamw", "optim.weight_decay=0.1", "optim.lr=0.01")
 STAGE = "dist.config.zero_optimization.stage"
 WORKER = str(Path(__file__).with_name("strategy_worker.py"))

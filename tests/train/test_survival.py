@@ -15,6 +15,8 @@ from gear.train.app import main
 from gear.train.record.checkpoint import checkpoints, find
 from gear.train.tasks.environment import Environment
 
+pytestmark = pytest.mark.subject("trainer")
+
 SHORT = (
     "env=cartpole",
     "algo.learning_starts=20",

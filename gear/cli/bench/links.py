@@ -8,21 +8,23 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import gear
 from gear.cli.bench import bounds
 from gear.cli.bench.rates import Work, pack_below, rows_per_s
 from gear.distributed.channels.transports import ONE_SIDED
+from gear.distributed.meeting.launch import installed
 from gear.errors import InvalidArgument
 
 ROW_BYTES = (64, 256, 1024, 4096, 16384, 65536)
 MOST_COPIED = 256 << 20
 PACKED = " packed"  # by their owner, and read at once; without it, each row is read alone
 WAYS = [kind + way for kind in ONE_SIDED for way in ("", PACKED)]
-KINDS = ("mapped", "shared_memory", "mpi", "group", *WAYS)
+KINDS = ("mapped", "shared_memory", "mpi", "libfabric", "group", *WAYS)
+CONNECT = ("libfabric", "group")  # the ranks, too, which so must meet once more
 PACK_BELOW = "GEAR_PACK_BELOW"
 
 
@@ -59,30 +61,38 @@ def run(row_bytes: Sequence[int], work: Work, as_json: bool) -> int:
             )
         if group.size == 2:
             return _measure_and_print(group, row_bytes, work, as_json)
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
+    place: dict[str, str | None] = {
+        name: None for name in os.environ if name.startswith("TORCHELASTIC_")
+    }
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    place |= {"RANK": "0", "WORLD_SIZE": "2"}
     words = [f"--row-bytes={one}" for one in row_bytes]
     words += [f"--seconds={work.seconds}", f"--pool-mib={work.pool_bytes >> 20}"]
-    other = subprocess.Popen(
-        [sys.executable, "-m", "gear.cli.app", "bench", "links", *words],
-        env={**os.environ, **meeting, "RANK": "1"},
-    )
-    os.environ.update(meeting, RANK="0")
-    try:
-        with gear.Group.from_env() as group:
-            return _measure_and_print(group, row_bytes, work, as_json)
-    finally:
-        other.terminate()
-        other.wait()
+    with _environment(place):
+        other = subprocess.Popen(
+            [sys.executable, "-m", "gear.cli.app", "bench", "links", *words],
+            env={**os.environ, "RANK": "1"},
+        )
+        try:
+            with gear.Group.from_env() as group:
+                return _measure_and_print(group, row_bytes, work, as_json)
+        finally:
+            other.terminate()
+            other.wait()
 
 
 def measure(group: gear.Group, row_bytes: Sequence[int], work: Work) -> Report:
-    """Everything that these two ranks can use. Collective; of use on rank 0."""
+    """Everything that these two ranks can use. Collective; of use on rank 0.
+
+    group: of Group.from_env, by which more are made.
+    """
     report = Report([str(member) for member in group.members], [], {})
     copy = bounds.copy(min(MOST_COPIED, work.pool_bytes)) if group.rank == 0 else None
     for kind in KINDS:
         carrier = kind.removesuffix(PACKED)
         try:
-            with _group_by(carrier, group) as used, _packing(kind):
+            packed = str(1 << 40) if kind.endswith(PACKED) else "0"  # all rows, or none
+            with _group_by(carrier, group) as used, _environment({PACK_BELOW: packed}):
                 bound = copy if _in_memory(carrier, used) else _network(carrier, used)
                 tier = "shared" if kind == "mapped" else "host"
                 for size in row_bytes:
@@ -98,19 +108,29 @@ def measure(group: gear.Group, row_bytes: Sequence[int], work: Work) -> Report:
 
 
 @contextmanager
-def _packing(kind: str) -> Iterator[None]:
-    """All rows of `kind` are packed, or none."""
-    former = os.environ.get(PACK_BELOW)
-    os.environ[PACK_BELOW] = str(1 << 40) if kind.endswith(PACKED) else "0"
+def _environment(given: Mapping[str, str | None]) -> Iterator[None]:
+    """These variables meanwhile; None: without it."""
+    former = {name: os.environ.get(name) for name in given}
+    _set(given)
     try:
         yield
     finally:
-        del os.environ[PACK_BELOW]
-        if former is not None:
-            os.environ[PACK_BELOW] = former
+        _set(former)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _group_by(kind: str, group: gear.Group) -> gear.Group:
+    if kind in CONNECT:
+        if kind == "group":
+            _check_gloo(group)
+        return gear.Group.from_env(timeout_s=group.timeout_s, transport=kind)
     if kind != "mapped":
         transport = kind
     elif group.num_nodes == 1:
@@ -120,6 +140,14 @@ def _group_by(kind: str, group: gear.Group) -> gear.Group:
             "[bench] the ranks are on two nodes and map none of each other's memory"
         )
     return gear.Group(group.channel(), group.members, launcher=group.launcher, transport=transport)
+
+
+def _check_gloo(group: gear.Group) -> None:
+    """Refuses `group` on both ranks alike where one has no torch."""
+    with closing(group.channel()) as channel:
+        by_mpi = channel.kind == "mpi"  # and so would be that of `group`
+    if not by_mpi and not all(group.exchange(installed("torch"))):
+        raise InvalidArgument("[bench] 'group' is torch's gloo, and not both ranks have torch")
 
 
 def _in_memory(kind: str, group: gear.Group) -> bool:

@@ -89,6 +89,9 @@ class CudaGraphs:
                 f"[train] the update cannot be captured as a CUDA graph: {reason}: "
                 "run it with algo.compile=off"
             ) from error
+        # Before it captures, torch resets where the graph's random numbers begin, on the stream
+        # that records; each replay sets the same on its own stream, and must come after.
+        torch.cuda.current_stream().wait_stream(self._stream)
         return graph.replay
 
 

@@ -15,7 +15,7 @@ from gear.distributed.process_life import described
 from gear.distributed.timeout import Limit
 from gear.train.interrupt import GOES_ON, Taken
 
-# A rank that failed stays so long, or until the others of its node have ended: that they name the
+# A rank that failed stays so long, or until the others of its host have ended: that they name the
 # one that failed first, and what rank 0 has said is there for them to read.
 LINGER_S = 3.0
 
@@ -50,9 +50,14 @@ def _leave(code: int, lingers_in: gear.Group | None, _: TracebackType | None) ->
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-        while lingers_in and limit.left():
-            if len(lingers_in.missing(0.0)) == lingers_in.local_size - 1:
-                break
+        while lingers_in and limit.left() and not _alone_here(lingers_in):
             time.sleep(0.02)
     finally:  # after Ctrl-C, too: else Python's end would go on
         os._exit(code)
+
+
+def _alone_here(group: gear.Group) -> bool:
+    """Whether the others of this host have ended; a node may be of several hosts."""
+    host = group.members[group.rank].host
+    others = sum(member.host == host for member in group.members) - 1
+    return len(group.missing(0.0)) >= others

@@ -9,7 +9,10 @@ import gear
 from gear.distributed.meeting.launch import ALONE, Launch, find_launch, installed
 from gear.distributed.meeting.meeting_point import decline, has_come
 from gear.distributed.timeout import SLICE_S
-from gear.train.config import Ddp, Horovod, Place
+from gear.emu import Job
+from gear.emu.launched import counted
+from gear.emu.present import present
+from gear.train.config import Ddp, Deepspeed, Horovod, Place
 from gear.train.ranks.horovod import start_horovod
 from gear.train.ranks.leaving import leave_unmet
 from gear.train.ranks.ranks import Ranks
@@ -23,7 +26,9 @@ def decline_for(words: Mapping[str, object], error: BaseException) -> None:
     """
     try:
         if words.get("world_size") is None:
-            launch = find_launch(os.environ, installed)
+            job = present()
+            own = counted(job, os.environ) if job else {}
+            launch = find_launch({**os.environ, **own}, installed)
         else:
             launch = Launch(
                 "environment",
@@ -33,7 +38,7 @@ def decline_for(words: Mapping[str, object], error: BaseException) -> None:
                 str(words.get("dist.master_addr", "127.0.0.1")),
                 int(str(words.get("dist.master_port", 29500))),
             )
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, gear.GearError, OSError):
         return  # nothing tells who the others are
     if isinstance(error, KeyboardInterrupt):
         if has_come(launch):
@@ -49,6 +54,9 @@ def start_ranks(place: Place) -> Ranks:
     Raises InvalidArgument if several processes were started and would train apart or a rank has not
     the device, TransportError if one does not come.
     """
+    job = present()
+    if job is not None:
+        return _start_real(job, place)
     if isinstance(place.dist, Horovod):
         return start_horovod(place, place.dist.timeout_s)
     launch = find_launch(os.environ, installed)
@@ -67,9 +75,39 @@ def start_ranks(place: Place) -> Ranks:
         own = {"RANK": place.rank, "WORLD_SIZE": place.world_size}
         master = {"MASTER_ADDR": place.dist.master_addr, "MASTER_PORT": place.dist.master_port}
         os.environ.update({name: str(value) for name, value in {**own, **master}.items()})
+    return Ranks(_meet(place.dist), place.device, place.dist.backend)
+
+
+def _meet(dist: Ddp) -> gear.Group:
     try:
-        group = gear.Group.from_env(timeout_s=place.dist.timeout_s)
+        return gear.Group.from_env(timeout_s=dist.timeout_s)
     except (gear.TransportError, KeyboardInterrupt) as error:
         leave_unmet(error)
         raise
-    return Ranks(group, place.device, place.dist.backend)
+
+
+def _start_real(job: Job, place: Place) -> Ranks:
+    """The real ranks of an emulated job: they act, store and draw.
+
+    Raises InvalidArgument for ways to train that go round torch's process groups, or need more of
+    the other ranks than a group's operations.
+    """
+    by_hand, dist = place.world_size is not None, place.dist
+    if by_hand or not isinstance(dist, Ddp) or isinstance(dist, Deepspeed | Horovod):
+        named = "rank= and world_size=" if by_hand else f"dist={dist.name}"
+        raise gear.InvalidArgument(
+            f"[train] {named} in an emulated job of {job.ranks} ranks: dist=ddp and dist=fsdp2 are "
+            "allowed, with the ranks that gear emu run has started"
+        )
+    own = counted(job, os.environ)
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        group = _meet(dist)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return Ranks(group, place.device, dist.backend, job)

@@ -15,9 +15,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 import gear
+import gear.emu
 from gear.distributed.calls import Late, in_time, soon
 from gear.distributed.timeout import SLICE_S, Limit, done_within
 from gear.distributed.together import alike, together
+from gear.emu.meeting import BACKEND
 from gear.train.ranks.devices import gpu_of, gpus_for, take_device
 from gear.train.ranks.leaving import leave_after
 from gear.train.ranks.on_stream import OnStream
@@ -42,14 +44,27 @@ class Ranks:
         group: who the peers are.
         device: `"cpu"`, `"cuda"` (the local rank's GPU) or `"cuda:1"`.
         backend: `dist.backend` of the configuration.
+        job: the emulated job whose real ranks these are. They share replay and act; gradients are
+            averaged over all of its ranks.
+
+    Attributes:
+        averaging: how many ranks average gradients.
 
     Raises InvalidArgument if a rank cannot have that device or backend.
     """
 
-    def __init__(self, group: gear.Group, device: str = "cpu", backend: str = "auto") -> None:
+    def __init__(
+        self,
+        group: gear.Group,
+        device: str = "cpu",
+        backend: str = "auto",
+        job: gear.emu.Job | None = None,
+    ) -> None:
         self.group = group
         self.rank = group.rank
         self.size = group.size
+        self.job = job
+        self.averaging = job.ranks if job else group.size
         self.process_group: dist.ProcessGroup | None = None  # of more than one rank, for torch
         self._watch: Watch | None = None
         self._at_close: list[Callable[[], None]] = []
@@ -59,14 +74,14 @@ class Ranks:
         self.device = take_device(device, group, [rank["[gpus]"] for rank in told])
         self.backend = ""  # what averages gradients: gloo, nccl, gear_mpi, horovod
         self._wanted = backend
-        if self.size > 1:
+        if self.averaging > 1:
             self._connect()
 
     def _connect(self) -> None:
         """Makes what moves tensors between ranks; collective."""
         group = self.group
         gpus = self.exchange(gpu_of(self.device))
-        self.backend = self.together(lambda: choose_backend(gpus, self._wanted))
+        self.backend = self.together(lambda: choose_backend(gpus, self._wanted, self.job))
         try:
             with group.doing("gear train: joining"), self._naming_the_missing():
                 self.process_group = joined = self._join()
@@ -116,13 +131,13 @@ class Ranks:
 
         On GPUs of their own the means are there for the stream, not yet for the host.
         """
-        if self.size == 1:
+        if self.averaging == 1:
             return
         self.check()
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         with self._naming_the_missing():
             self._sum(flat)
-        flat /= self.size
+        flat /= self.averaging
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         torch._foreach_copy_(
             list(tensors), [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
@@ -131,7 +146,7 @@ class Ranks:
     def joined(self) -> dist.ProcessGroup:
         """`process_group`, made first if there is one rank, which needs it for no other purpose."""
         if self.process_group is None:
-            self.backend = choose_backend([gpu_of(self.device)], self._wanted)
+            self.backend = choose_backend([gpu_of(self.device)], self._wanted, self.job)
             self.process_group = self._join()
         return self.process_group
 
@@ -146,9 +161,16 @@ class Ranks:
         if self._watch:
             self._watch.expect(OnStream())
 
+    def times_of_first(self, few: int) -> float:
+        """How many times the ranks that average are as many as the first `few` and their copies."""
+        if self.job is None:
+            return self.size / few
+        copies, more = divmod(self.averaging - self.size, self.size)
+        return self.averaging / (few * (1 + copies) + min(few, more))
+
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Replaces every tensor by that of rank 0."""
-        if self.size == 1:
+        if self.averaging == 1:
             return
         with self._naming_the_missing(), torch.no_grad():
             for tensor in tensors:
@@ -242,6 +264,7 @@ class Ranks:
                 self.group,
                 self.backend,
                 lambda call: in_time(limit.end, call, "", self._look_at_others),
+                self.job,
             )
         except Late:
             raise RuntimeError(f"no answer within {limit.seconds:g} s") from None
@@ -257,7 +280,8 @@ class Ranks:
 
     def _send(self, tensor: Tensor) -> None:
         """Replaces `tensor` by that of rank 0."""
-        self._wait(dist.broadcast(tensor, 0, group=self.process_group, async_op=True))
+        first = self.job.real[0] if self.job else 0
+        self._wait(dist.broadcast(tensor, first, group=self.process_group, async_op=True))
 
     def _wait(self, work: dist.Work) -> None:
         """Waits for a collective; a peer that has ended, or has told why it will, ends the wait
@@ -279,7 +303,7 @@ class Ranks:
 
     def _is_done_soon(self, work: dist.Work) -> bool:
         """Whether `work` is done, well or not, within SLICE_S."""
-        if self.backend == "gloo":
+        if self.backend in ("gloo", BACKEND):
             with contextlib.suppress(RuntimeError):
                 work.wait(timedelta(seconds=SLICE_S))
         else:
@@ -297,7 +321,7 @@ class Ranks:
         except gear.GearError:
             raise
         except RuntimeError as error:
-            if not concerns(error):
+            if not concerns(error) or self.size == 1:  # of an emulated job, which has said it
                 raise
             if self.backend == "gloo" and self.process_group is not None:
                 # Ranks that wait for this one learn of it by the closed connection. That of a rank

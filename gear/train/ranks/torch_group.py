@@ -12,16 +12,28 @@ import torch
 import torch.distributed as dist
 
 import gear
+import gear.emu
+from gear.emu.install import register
+from gear.emu.meeting import BACKEND
 
 
-def choose_backend(gpus: list[str], wanted: str = "auto") -> str:
+def choose_backend(gpus: list[str], wanted: str = "auto", job: gear.emu.Job | None = None) -> str:
     """What averages gradients; `wanted` is dist.backend, and "auto" NCCL if every rank has a GPU of
     its own, which it insists on, else gloo.
 
     gpus: of every rank, as `gpu_of` calls it.
+    job: the emulated one that these ranks are of, whose backend it is then.
     Raises InvalidArgument where `wanted` cannot be had.
     """
     own = all(gpus) and len(set(gpus)) == len(gpus)
+    if job is not None:
+        if any(gpus):
+            raise gear.InvalidArgument(
+                "[train] an emulated job moves tensors of the host's memory, and device=cuda has "
+                "the gradients on GPUs: give device=cpu"
+            )
+        register()
+        return BACKEND
     if wanted == "gear_mpi":
         if any(gpus):
             raise gear.InvalidArgument(
@@ -65,9 +77,15 @@ def timeout_of(group: gear.Group, backend: str) -> timedelta:
 
 
 def join(
-    group: gear.Group, backend: str, in_time: Callable[[Callable[[], Any]], Any]
+    group: gear.Group,
+    backend: str,
+    in_time: Callable[[Callable[[], Any]], Any],
+    job: gear.emu.Job | None = None,
 ) -> dist.ProcessGroup:
-    """in_time: makes a call of torch's, which waits for the other ranks."""
+    """in_time: makes a call of torch's, which waits for the other ranks.
+
+    job: the emulated one whose real ranks the group has; the process group has all of its ranks.
+    """
     # torch's own watch of NCCL would abort the process without a word: Watch is in its place.
     if backend == "nccl":
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
@@ -93,9 +111,10 @@ def join(
                 host, port, group.size, False, timeout
             )
         )
+    rank, size = (job.real[group.rank], job.ranks) if job else (group.rank, group.size)
     in_time(
         lambda: dist.init_process_group(
-            backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout
+            backend, store=store, rank=rank, world_size=size, timeout=timeout
         )
     )
     made = dist.group.WORLD

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from gear.train.config import Fsdp2
 from gear.train.loop import Learner
 from gear.train.record.log_file import LogFile
 
@@ -126,7 +127,7 @@ class Display:
         if self._evaluation is not None:
             parts.append(f"evaluation {self._evaluation:.1f}")
         parts += [
-            f"loss {'-' if self._loss is None else f'{self._loss:.3g}'}",
+            f"loss {'-' if self._loss is None else f'{self._loss:.3g}'}{_worth(learner)}",
             f"{steps:,.0f} env steps/s",
             f"{samples:,.0f} samples/s",
             f"replay {len(learner.buffer) / learner.buffer.capacity:.0%}",
@@ -138,6 +139,14 @@ class Display:
             self._log.write(what)
         elif not self._console.quiet:
             self._earlier.append(what)
+
+
+def _worth(learner: Learner) -> str:
+    """Of a loss: the shards of emulated ranks exist nowhere."""
+    job = learner.ranks.job
+    is_emulated = job is not None and len(job.real) < job.ranks
+    is_made_up = is_emulated and isinstance(learner.config.dist, Fsdp2)
+    return " (means nothing: emulated shards)" if is_made_up else ""
 
 
 class _Rate:

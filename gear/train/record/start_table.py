@@ -29,10 +29,12 @@ def _ranks(learner: Learner, devices: Sequence[str]) -> Iterator[tuple[str, str]
     ranks, group, dist = learner.ranks, learner.ranks.group, learner.config.dist
     per_node = list(Counter(group.nodes).values())
     several = ranks.size > 1
+    if ranks.job is not None:
+        yield "real ranks", f"{ranks.job.real_in_words}; gradients are averaged over all"
     yield "ranks", f"{ranks.size}, started by {group.launcher}" if several else "1"
     yield "nodes", f"{group.num_nodes}, ranks on each: {_each(per_node)}" if several else "1"
     yield "devices", _counted(devices)
-    averaged = f": gradients averaged by {ranks.backend}" if several else ""
+    averaged = f": gradients averaged by {ranks.backend}" if ranks.averaging > 1 else ""
     yield "strategy", f"{dist.name}{averaged}"
     if not several:
         yield "transport", "none: one rank has all batches in its own shard"

@@ -43,9 +43,9 @@ class Averaged(Replica):
         self._ranks.broadcast(self.module.state_dict().values())
 
     def uncapturable(self) -> str:
-        if self._ranks.size == 1:
+        if self._ranks.averaging == 1:
             return ""
-        return f"{self._ranks.size} ranks average gradients in the middle of an update"
+        return f"{self._ranks.averaging} ranks average gradients in the middle of an update"
 
     def _backward(self, loss: Tensor) -> None:
         super()._backward(loss)
@@ -71,7 +71,7 @@ class Taught(Averaged):
 
     def _backward(self, loss: Tensor) -> None:
         super()._backward(loss)
-        torch._foreach_mul_(self._gradients(), self._ranks.size / self._learners)
+        torch._foreach_mul_(self._gradients(), self._ranks.times_of_first(self._learners))
 
     def stand_by(self) -> None:
         self._ranks.average([torch.zeros_like(p) for p in self._parameters()])

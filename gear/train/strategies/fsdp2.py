@@ -95,7 +95,8 @@ class Sharded(Trained):
             model = get_model_state_dict(self.module, options=WHOLE)
             optimizer = get_optimizer_state_dict(self.module, self.optimizer, options=WHOLE)
         found = {"model": model, "optimizer": _apart(optimizer.get("state", {}))}
-        return found if self._ranks.size > 1 else copy.deepcopy(found)  # one rank's are its own
+        is_own = self._ranks.averaging == 1
+        return copy.deepcopy(found) if is_own else found
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         set_model_state_dict(self.module, dict(state["model"]), options=WHOLE)

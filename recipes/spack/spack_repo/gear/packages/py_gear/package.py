@@ -16,9 +16,13 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="488ebaffc929a536c7795f5c726492483d0484886e98b48da683fb5ba743a902")
+    version("0.1.0", sha256="0b4f33b41f6724d7172f7e10ab509f7e359fdb088e1402a2a3d660e8037d188f")
 
-    variant("c10d", default=False, description="gear_mpi: torch.distributed over MPI")
+    variant(
+        "c10d",
+        default=False,
+        description="gear_mpi: torch.distributed over MPI; and gear_emu",
+    )
     variant("deepspeed", default=False, description="DeepSpeed beside it")
     variant(
         "horovod",
@@ -65,7 +69,8 @@ class PyGear(PythonPackage, GearBuild):
         package = join_path(self.prefix, python_platlib, "gear_mpi")
         build = Executable("tools/c10d.sh")
         build.add_default_env("MPICXX", self.spec["mpi"].mpicxx)
-        build(f"--python={python.path}", f"--to={package}/c10d")
+        for words in ([], ["--emulator"]):
+            build(f"--python={python.path}", f"--to={package}/c10d", *words)
 
     def setup_run_environment(self, env):
         env.set("GEAR_HOME", self.prefix)
