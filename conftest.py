@@ -161,7 +161,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--changed-subjects",
         action="store_true",
-        help="leave out the subjects whose files are those of the last nightly run (kept_runs.py)",
+        help="leave out the subjects whose files are those that they last passed on (kept_runs.py)",
     )
 
 
@@ -188,9 +188,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _forget_closed_streams()
     subject = item.get_closest_marker("subject")
     if subject and item.config.getoption("--changed-subjects"):
-        since = kept_runs.unchanged_since(subject.args[0])
+        marked = item.get_closest_marker("nightly") is not None
+        since = kept_runs.unchanged_since(subject.args[0], nightly=marked)
         if since:
-            pytest.skip(f"{subject.args[0]} has not changed since the nightly run of {since}")
+            pytest.skip(f"{subject.args[0]} has not changed since its tests ran on {since}")
     needed = {mark.name for mark in item.iter_markers()} & set(RESOURCES)
     gpus = item.get_closest_marker("gpus")
     if gpus and num_gpus() < gpus.args[0]:

@@ -1,18 +1,20 @@
 """Runs on other machines or other days: kept in tests/kept, and told at the end of `make test`.
 
     python tests/kept_runs.py show                     a line for each kept run
-    python tests/kept_runs.py unchanged SUBJECT        exit code 0 if its tests are not due, else 1;
+    python tests/kept_runs.py unchanged SUBJECT [nightly]
+                                                       exit code 0 if its tests are not due, else 1;
                                                        says since when
     python tests/kept_runs.py keep-nightly RESULT      after a `make test-nightly` without a failure
-    python tests/kept_runs.py keep-subject SUBJECT RESULT
+    python tests/kept_runs.py keep-subject SUBJECT RESULT [nightly]
                                                        after all tests of one subject without one
     python tests/kept_runs.py keep-gpu RESULT DEVICE   after a tests/gpu/run.sh, whatever its result
 
 DEVICE is the number and the name of the GPUs. A subject is what its tests need minutes for:
 virtual machines, a second MPI, a Slurm, sites, the core once more by other compilers, groups of
-processes, a rehearsal of every benchmark. Its tests are due at a commit (`make test-all`) if its
-files are those neither of the last nightly run nor of the subject's own: the core's is
-`tools/native.sh --sanitizers=all --nightly`, that of tidy `make lint`.
+processes, a rehearsal of every benchmark. Its tests are due if its files are not those that they
+last passed on, at a commit (`make test-all`) as in the nightly run; of the latter those that are
+marked nightly, too, if they were not among them (the word nightly above: they were). The core's
+tests are `tools/native.sh --sanitizers=all --nightly`, those of tidy `make lint`.
 """
 
 from __future__ import annotations
@@ -144,13 +146,15 @@ def read(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def unchanged_since(subject: str) -> str:
-    """When and on which commit its tests ran with the files of today; empty: they are due."""
-    today = digest(subject)
-    for kept in (read("nightly"), read(subject)):
-        if kept.get(subject) == today:
-            return f"{kept['date']}, commit {kept['commit']}"
-    return ""
+def unchanged_since(subject: str, *, nightly: bool = False) -> str:
+    """When and on which commit its tests ran with the files of today; empty: they are due.
+
+    nightly: those that are marked so.
+    """
+    kept = read(subject)
+    if kept.get(subject) != digest(subject) or (nightly and kept.get("form") != "nightly"):
+        return ""
+    return f"{kept['date']}, commit {kept['commit']}"
 
 
 def commit() -> str:
@@ -170,6 +174,16 @@ def keep(name: str, facts: dict[str, str]) -> Path:
     return path
 
 
+def keep_nightly(result: str) -> None:
+    """Of the subjects, keeps those that were due; of the run, which ones it left out."""
+    before = {name: unchanged_since(name, nightly=True) for name in SUBJECTS}
+    for name in SUBJECTS:
+        if not before[name]:
+            keep(name, {"result": "nightly", "form": "nightly", name: digest(name)})
+    left_out = ", ".join(f"{name} of {since[:10]}" for name, since in before.items() if since)
+    keep("nightly", {"result": result, **({"unchanged": left_out} if left_out else {})})
+
+
 def show() -> None:
     for name, run in RUNS.items():
         kept = read(name)
@@ -177,8 +191,10 @@ def show() -> None:
             print(f"test: {run}: no run is kept")
             continue
         on = f", {kept['device']}" if "device" in kept else ""
+        without = f"; unchanged: {kept['unchanged']}" if "unchanged" in kept else ""
         print(
-            f"test: {run} last ran on {kept['date']}{on}, commit {kept['commit']}: {kept['result']}"
+            f"test: {run} last ran on {kept['date']}{on}, commit {kept['commit']}: "
+            f"{kept['result']}{without}"
         )
 
 
@@ -186,14 +202,18 @@ def main(words: list[str]) -> int:
     match words:
         case ["show"]:
             show()
-        case ["unchanged", subject] if subject in SUBJECTS:
-            since = unchanged_since(subject)
+        case ["unchanged", subject, *form] if subject in SUBJECTS and form in ([], ["nightly"]):
+            since = unchanged_since(subject, nightly=bool(form))
             print(f"has not changed since its tests ran on {since}" if since else "is due")
             return 0 if since else 1
         case ["keep-nightly", result]:
-            keep("nightly", {"result": result.strip(), **{name: digest(name) for name in SUBJECTS}})
-        case ["keep-subject", subject, result] if subject in SUBJECTS:
-            keep(subject, {"result": result, subject: digest(subject)})
+            keep_nightly(result.strip())
+        case ["keep-subject", subject, result, *form] if subject in SUBJECTS and form in (
+            [],
+            ["nightly"],
+        ):
+            words = {"form": "nightly"} if form else {}
+            keep(subject, {"result": result, **words, subject: digest(subject)})
         case ["keep-gpu", result, device]:
             name = "gpu" if device.startswith("1 ") else "gpus"
             print(keep(name, {"device": device, "result": result}))

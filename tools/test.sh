@@ -10,9 +10,8 @@
 # site build of README, which the tests of the distribution wait for. Subjects whose files have not changed since they
 # last ran are left out (tests/kept_runs.py), and so is what is marked nightly. The core is one: without it there are no
 # native tests; what clang-tidy looks at, and GPU code, are two more.
-# --nightly, `make test-nightly`: everything, but the core's tests and clang-tidy where they have passed on these
-# very files, by the same commands: who wants them once more deletes tests/kept/{core,tidy,nightly}.json. If nothing
-# fails, tests/kept/nightly.json says so.
+# --nightly, `make test-nightly`: everything, but subjects that have passed on these very files, whole: who wants
+# one once more deletes tests/kept/SUBJECT.json. If nothing fails, tests/kept says so.
 # Tests run side by side, three processes for two cores; `-n 0` runs them in this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,15 +23,20 @@ case ${1:-} in
     shift
     ;;
 esac
+of_form=() # for a commit, and for the nightly run
+if [ "$form" = nightly ]; then of_form=(nightly); fi
+unchanged() { python3 tests/kept_runs.py unchanged "$1" "${of_form[@]}"; }
 core=due # nothing: what make test-all and make test-nightly have for the core is not run
-if unchanged=$(python3 tests/kept_runs.py unchanged core) || [ "$form" = fast ]; then core=''; fi
+if core_unchanged=$(unchanged core) || [ "$form" = fast ]; then core=''; fi
 tidy=due
-if tidy_unchanged=$(python3 tests/kept_runs.py unchanged tidy); then tidy=''; fi
-if [ "$form" = nightly ]; then export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}; fi
+if tidy_unchanged=$(unchanged tidy); then tidy=''; fi
+cuda=due
+if cuda_unchanged=$(unchanged cuda); then cuda=''; fi
+if [ "$form$cuda" = nightlydue ]; then export GEAR_WITH_CUDA=${GEAR_WITH_CUDA:-ON}; fi
 case $form in
   fast) chosen=(-m "not slow and not nightly") ;;
   all) chosen=(-m "not nightly and not frameworks" --changed-subjects) ;;
-  nightly) chosen=(-m "not frameworks") ;;
+  nightly) chosen=(-m "not frameworks" --changed-subjects) ;;
 esac
 python=.venv/bin/python
 mkdir -p build
@@ -93,10 +97,10 @@ else
   else
     beside lint 10 tools/lint.sh --without=clang-tidy
   fi
-  if [ "$form" = all ] && ! $python tests/kept_runs.py unchanged cuda >/dev/null && ! nvidia-smi -L >/dev/null 2>&1; then beside cuda 10 tools/cuda_objects.sh; fi
+  if [ "$form$cuda" = alldue ] && ! nvidia-smi -L >/dev/null 2>&1; then beside cuda 10 tools/cuda_objects.sh; fi
   # Only slow tests need it; 3: no MPI here, and they are skipped. Once more for MPICH, where Debian's is to be had.
   tools/c10d.sh >/dev/null || [ $? = 3 ]
-  if [ "$form" = nightly ] || ! $python tests/kept_runs.py unchanged mpich >/dev/null; then
+  if ! unchanged mpich >/dev/null; then
     if mpich=$(tools/unpack_mpich.sh); then MPICXX=$mpich/mpicxx tools/c10d.sh >/dev/null || [ $? = 3 ]; fi
   fi
 fi
@@ -123,7 +127,7 @@ if [ "$form" != fast ]; then
   mapfile -t shown < <($python tools/documented.py of tools/test.sh | grep '^tools/native.sh')
   for command in "${shown[@]}"; do
     if [ -z "$core" ]; then
-      $python tools/documented.py left-out tools/test.sh "$command" "the core $unchanged"
+      $python tools/documented.py left-out tools/test.sh "$command" "the core $core_unchanged"
     elif [ "$form" = all ]; then
       $python tools/documented.py left-out tools/test.sh "$command" "make test-nightly has the thread sanitizer, too"
     elif bash -euo pipefail -c "$command" >build/native-documented.log 2>&1; then
@@ -145,14 +149,14 @@ reports=(build/pytest.xml)
 [ "$form" = fast ] || reports+=(build/pytest-frameworks.xml)
 $python tools/skips.py "${reports[@]}"
 if [ "$form" != fast ]; then
-  if [ -z "$core" ]; then echo "test: without native tests: the core $unchanged"; fi
+  if [ -z "$core" ]; then echo "test: without native tests: the core $core_unchanged"; fi
   if [ -z "$tidy" ]; then echo "test: without clang-tidy: what it looks at $tidy_unchanged"; fi
+  if [ -z "$cuda" ]; then echo "test: without GPU code: it $cuda_unchanged"; fi
 fi
 case $form in
   fast) echo "test: without the slow tests, which 'make test-all' runs" ;;
   all)
     echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs"
-    if gpu_code=$($python tests/kept_runs.py unchanged cuda); then echo "test: without GPU code: it $gpu_code"; fi
     echo "test: without the thread sanitizer, which 'make test-nightly' has"
     ;;
   nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;

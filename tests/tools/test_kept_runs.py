@@ -98,7 +98,39 @@ def test_the_last_lines_name_what_ran_where(tree: Path, capsys: pytest.CaptureFi
     assert ", 2 NVIDIA H100, commit abc1234: build: FAILED\n" in said
 
 
-@pytest.mark.parametrize("words", [[], ["unchanged"], ["unchanged", "weather"], ["show", "all"]])
+def test_what_is_marked_nightly_is_due_until_it_has_passed_too(tree: Path) -> None:
+    def due_nightly() -> bool:
+        kept_runs.unchanged_since.cache_clear()
+        return kept_runs.main(["unchanged", "rdma", "nightly"]) == 1
+
+    kept_runs.main(["keep-subject", "rdma", "3 passed"])
+    assert due_nightly()
+    kept_runs.main(["keep-subject", "rdma", "5 passed", "nightly"])
+    assert not due_nightly()
+    assert not due(tree)
+    (tree / "tests/rdma_c.py").write_text("other")
+    assert due_nightly()
+
+
+def test_a_nightly_run_keeps_what_was_due_and_says_what_it_left_out(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_runs.main(["keep-subject", "rdma", "5 passed", "nightly"])
+    rdma = (tree / "tests/kept/rdma.json").read_text()
+    subjects = {**kept_runs.SUBJECTS, "ssh": ["tests/rdma_*.py"]}
+    monkeypatch.setattr(kept_runs, "SUBJECTS", subjects)
+    kept_runs.main(["keep-nightly", "7 passed"])
+    assert (tree / "tests/kept/rdma.json").read_text() == rdma, "its date would not be the run's"
+    nightly = json.loads((tree / "tests/kept/nightly.json").read_text())
+    assert nightly["unchanged"] == f"rdma of {nightly['date']}"
+    kept_runs.unchanged_since.cache_clear()
+    assert kept_runs.main(["unchanged", "ssh", "nightly"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["unchanged"], ["unchanged", "weather"], ["unchanged", "rdma", "daily"], ["show", "all"]],
+)
 def test_wrong_words_are_refused(words: list[str]) -> None:
     assert kept_runs.main(words) == 2
 
