@@ -24,8 +24,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 from typing import Any
 
 import torch
@@ -48,10 +49,10 @@ extern "C" __global__ void ticks(unsigned long long* out, int count) {
 
 extern "C" __global__ void mark(unsigned long long* at) { *at = now(); }
 
-// Leaves when the clock is for_ns after *start. All blocks of a footprint wait alike.
-extern "C" __global__ void hold(const unsigned long long* start, int for_ns, int pause_ns) {
+// Each block leaves for_ns after it began, as a channel of NCCL's that moves its share.
+extern "C" __global__ void hold(int for_ns, int pause_ns) {
   if (threadIdx.x == 0) {
-    const unsigned long long end = *start + for_ns;
+    const unsigned long long end = now() + for_ns;
     while (now() < end) {
       if (pause_ns > 0) __nanosleep(pause_ns);
     }
@@ -82,9 +83,8 @@ extern "C" __global__ void share(unsigned int* in_flight, int for_ns, unsigned i
 }
 
 // As hold, and carries its share of `kib` KiB from one place to another at an even rate.
-extern "C" __global__ void moving(const unsigned long long* start, int for_ns, const uint4* from,
-                                  uint4* to, int kib) {
-  const unsigned long long begin = *start;
+extern "C" __global__ void moving(int for_ns, const uint4* from, uint4* to, int kib) {
+  const unsigned long long begin = now();
   const long long all = (long long)kib * 64 / gridDim.x;  // 16 bytes each, of this block
   const uint4* mine = from + all * blockIdx.x;
   uint4* there = to + all * blockIdx.x;
@@ -102,11 +102,13 @@ extern "C" __global__ void moving(const unsigned long long* start, int for_ns, c
 """
 HOLDS_US = (5, 10, 20, 50, 200, 1000, 5000, 50000)
 MIB = 1 << 20
+ROUNDS = 9
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument("--only-gemm", action="store_true", help="what products lose, alone")
     parser.add_argument(
         "--gemm", type=int, default=8192, metavar="N", help="N x N x N: %(default)s"
     )
@@ -119,12 +121,38 @@ class Kernels:
     def __init__(self) -> None:
         began = time.perf_counter()
         names = ("ticks", "mark", "hold", "share", "moving")
-        for name in names:
-            setattr(self, name, torch.cuda._compile_kernel(KERNELS, name))
+        self.made = {name: torch.cuda._compile_kernel(KERNELS, name) for name in names}
         self.compiled_s = (time.perf_counter() - began) / len(names)
+        self.driver = ctypes.CDLL("libcuda.so.1")
 
-    def __getattr__(self, name: str) -> Any:  # for mypy: what __init__ has set is found before
-        raise AttributeError(name)
+    def ready(
+        self,
+        name: str,
+        *arguments: torch.Tensor | int,
+        stream: torch.cuda.Stream | None = None,
+        grid: tuple[int, ...] = (1, 1, 1),
+        block: tuple[int, ...] = (1, 1, 1),
+        shared: int = 0,
+    ) -> Callable[[], None]:
+        """A launch whose arguments have been put together, which costs the host least."""
+        kernel = self.made[name]
+        if shared >= 48 * 1024:
+            kernel.set_shared_memory_config(shared)
+        values = [
+            ctypes.c_void_p(one.data_ptr()) if isinstance(one, torch.Tensor) else ctypes.c_int(one)
+            for one in arguments
+        ]
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(one) for one in values])
+        on = ctypes.c_void_p((stream or torch.cuda.current_stream()).cuda_stream)
+        form = [ctypes.c_uint(one) for one in (*grid, *block, shared)]
+        kept = (values, arguments)  # as long as the launch can be made
+
+        def launch() -> None:
+            code = self.driver.cuLaunchKernel(kernel.func, *form, on, pointers, None)
+            if code:
+                raise RuntimeError(f"{name}: cuLaunchKernel says {code}, of {kept}")
+
+        return launch
 
 
 def cells(count: int) -> torch.Tensor:
@@ -133,59 +161,74 @@ def cells(count: int) -> torch.Tensor:
 
 def spread(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
-    cuts = quantiles(ordered, n=100)
-    return {"p50": median(ordered), "p95": cuts[94], "max": ordered[-1]}
+    return {"p50": median(ordered), "p95": quantiles(ordered, n=100)[94], "max": ordered[-1]}
 
 
 def clock(kernels: Kernels) -> dict[str, Any]:
     steps = cells(2000)
-    kernels.ticks(args=[steps, 2000])
+    kernels.ready("ticks", steps, 2000)()
     counted = torch.bincount(steps[100:].clamp(max=100_000)).cpu()
-    common = counted.argmax().item()
+    common = int(counted.argmax())
     return {
         "step_ns": common,
         "of_1900": int(counted[common]),
-        "smallest_ns": int(counted.nonzero()[0]),
+        "least_ns": int(counted.nonzero()[0]),
     }
 
 
+def gated(streams: list[torch.cuda.Stream], launches: list[Callable[[], None]]) -> None:
+    """Has the streams begin together once all has been launched: what is measured is no host."""
+    torch.cuda.synchronize()
+    torch.cuda._sleep(200_000_000)  # 0.1 s
+    opened = torch.cuda.Event()
+    opened.record()
+    for stream in streams:
+        stream.wait_event(opened)
+    for launch in launches:
+        launch()
+    if opened.query():
+        raise RuntimeError("the host took longer than 0.1 s for its launches")
+    torch.cuda.synchronize()
+
+
 def late(kernels: Kernels) -> dict[str, Any]:
-    """us from the first mark to the second beyond the hold, and the same with no hold between."""
+    """us from a mark to the next beyond the hold between them; 0 us: with no hold between."""
     found: dict[str, Any] = {}
     streams = [torch.cuda.Stream() for _ in range(2)]
 
-    def chain(stream: torch.cuda.Stream, at: torch.Tensor, hold_us: float, pause_ns: int) -> None:
-        kernels.mark(args=[at[:1]], stream=stream)
-        if hold_us:
-            kernels.hold(args=[at[:1], int(hold_us * 1000), pause_ns], stream=stream)
-        kernels.mark(args=[at[1:]], stream=stream)
+    def chain(
+        on: list[torch.cuda.Stream], at: torch.Tensor, hold_us: int, pause_ns: int
+    ) -> list[Callable[[], None]]:
+        launches = []
+        for i, pair in enumerate(at):
+            stream = on[i % len(on)]
+            hold = kernels.ready("hold", hold_us * 1000, pause_ns, stream=stream)
+            launches += [
+                kernels.ready("mark", pair[:1], stream=stream),
+                *([hold] if hold_us else []),
+                kernels.ready("mark", pair[1:], stream=stream),
+            ]
+        return launches
 
-    def beyond(at: list[torch.Tensor], hold_us: float) -> list[float]:
-        torch.cuda.synchronize()
-        return [(pair[1] - pair[0]) / 1000 - hold_us for pair in torch.stack(at).tolist()]
+    def beyond(at: torch.Tensor, hold_us: float) -> dict[str, float]:
+        return spread([(end - begin) / 1000 - hold_us for begin, end in at.tolist()])
 
-    for pause_ns in (0, 50, 200):
-        for hold_us in (0, *HOLDS_US):
-            count = 300 if hold_us < 2000 else 40
-            at = [cells(2) for _ in range(count)]
-            torch.cuda.synchronize()
-            for one in at:
-                chain(streams[0], one, hold_us, pause_ns)
-            found[f"alone, pause {pause_ns} ns, {hold_us} us"] = spread(beyond(at, hold_us))
-    for hold_us in HOLDS_US[:6]:
-        at = [cells(2) for _ in range(400)]
-        torch.cuda.synchronize()
-        for i, one in enumerate(at):
-            chain(streams[i % 2], one, hold_us, 50)
-        found[f"two at once, {hold_us} us"] = spread(beyond(at, hold_us))
+    for on, pauses in ((streams[:1], (0, 50, 200)), (streams, (50,))):
+        for pause_ns in pauses:
+            for hold_us in (0, *HOLDS_US):
+                at = cells(400 if hold_us < 2000 else 40).view(-1, 2)
+                gated(on, chain(on, at, hold_us, pause_ns))
+                name = f"{len(on)} stream(s), pause {pause_ns} ns, {hold_us} us"
+                found[name] = beyond(at, hold_us)
     for hold_us in (0, *HOLDS_US[:6]):
-        at = [cells(2) for _ in range(100)]
+        at = cells(400).view(-1, 2)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for one in at:
-                chain(torch.cuda.current_stream(), one, hold_us, 50)
+            for launch in chain([torch.cuda.current_stream()], at, hold_us, 50):
+                launch()
         graph.replay()
-        found[f"in a graph, {hold_us} us"] = spread(beyond(at, hold_us))
+        torch.cuda.synchronize()
+        found[f"in a graph, {hold_us} us"] = beyond(at, hold_us)
     return found
 
 
@@ -193,25 +236,24 @@ def shared(kernels: Kernels) -> dict[str, Any]:
     """us beside the closed form, of two holds on one link, the second of which begins later."""
     found = {}
     streams = [torch.cuda.Stream() for _ in range(2)]
-    for long_us, lag_us, blocks in ((1000, 300, 1), (1000, 300, 16), (100, 30, 16)):
-        off = [], []
+    for long_us, lag_us, blocks in ((1000, 300, 1), (1000, 300, 16), (100, 30, 16), (20, 6, 16)):
+        off: tuple[list[float], list[float]] = [], []
         for _ in range(60):
             in_flight = torch.zeros(1, dtype=torch.int32, device="cuda")
             done = torch.zeros(2, dtype=torch.int32, device="cuda")
-            at = cells(5)
-            torch.cuda.synchronize()
+            at = cells(4)
+            launches = []
             for i, stream in enumerate(streams):
-                kernels.mark(args=[at[2 * i :]], stream=stream)
-                if i:
-                    kernels.hold(args=[at[:1], lag_us * 1000, 0], stream=stream)
-                    kernels.mark(args=[at[4:]], stream=stream)
                 form = {"grid": (blocks, 1, 1), "block": (256, 1, 1), "stream": stream}
-                kernels.share(args=[in_flight, long_us * 1000, done[i:]], **form)
-                kernels.mark(args=[at[2 * i + 1 :]], stream=stream)
-            torch.cuda.synchronize()
-            a0, a1, _, b1, b0 = (value / 1000 for value in at.tolist())
-            lag = b0 - a0
-            off[0].append(a1 - a0 - (lag + 2 * (long_us - lag)))
+                launches += [
+                    kernels.ready("hold", 1 + i * lag_us * 1000, 0, stream=stream),
+                    kernels.ready("mark", at[2 * i :], stream=stream),
+                    kernels.ready("share", in_flight, long_us * 1000, done[i:], **form),
+                    kernels.ready("mark", at[2 * i + 1 :], stream=stream),
+                ]
+            gated(streams, launches)
+            a0, a1, b0, b1 = (value / 1000 for value in at.tolist())
+            off[0].append(a1 - a0 - (b0 - a0 + 2 * (long_us - (b0 - a0))))
             off[1].append(b1 - a0 - 2 * long_us)
         name = f"{long_us} us, {blocks} blocks, second {lag_us} us later"
         found[name] = {"first": spread(off[0]), "second": spread(off[1])}
@@ -263,124 +305,150 @@ class Products:
         ]
         self.count = 24
         self.flop = 2 * size**3
-        self.seconds()
-        self.alone_s = slowest(self.seconds())
+        for _ in range(5):
+            self.seconds()
+        self.alone_s = slowest(median(self.seconds() for _ in range(5)))
 
-    def seconds(
-        self, before: Callable[[], Any] = int, after: Callable[[], Any] = int, rounds: int = 7
-    ) -> float:
-        """Of one product, the median of `rounds`; `before` enqueues what runs beside them."""
-        times = []
-        for _ in range(rounds):
+    def seconds(self, before: Callable[[], Any] = int, after: Callable[[], Any] = int) -> float:
+        """Of one product; `before` enqueues what runs beside them."""
+        torch.cuda.synchronize()
+        if dist.is_initialized():
+            dist.barrier()
             torch.cuda.synchronize()
-            if dist.is_initialized():
-                dist.barrier()
-                torch.cuda.synchronize()
-            before()
-            torch.cuda._sleep(1_000_000)  # half a millisecond, in which what runs beside begins
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            marks[0].record()
-            for _ in range(self.count):
-                torch.mm(self.matrices[0], self.matrices[1], out=self.matrices[2])
-            marks[1].record()
-            marks[1].synchronize()
-            after()
-            times.append(marks[0].elapsed_time(marks[1]) / 1000 / self.count)
-        return median(times)
+        before()
+        torch.cuda._sleep(1_000_000)  # half a millisecond, in which what runs beside begins
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        marks[0].record()
+        for _ in range(self.count):
+            torch.mm(self.matrices[0], self.matrices[1], out=self.matrices[2])
+        marks[1].record()
+        marks[1].synchronize()
+        after()
+        return marks[0].elapsed_time(marks[1]) / 1000 / self.count
 
-    def lost(
-        self, side: torch.cuda.Stream, enqueue: Callable[[int], None], each_s: float
-    ) -> float | None:
-        """Part of their speed; None: what runs beside ended before they did."""
-        end = torch.cuda.Event()
-        ended = []
-
-        def before() -> None:
-            enqueue(max(1, int(2.5 * self.count * self.alone_s / each_s) + 1))
-            end.record(side)
-
-        def after() -> None:
-            ended.append(end.query())
-
-        seconds = self.seconds(before, after)
-        return None if any(ended) else 1 - self.alone_s / seconds
+    def lost(self, ways: dict[str, tuple[Callable[[], Any], Callable[[], Any]]]) -> dict[str, Any]:
+        """Part of their speed beside each, median and range of ROUNDS; turn by turn with products
+        alone, since a GPU's clock goes by what it has done before."""
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, (before, after) in ways.items():
+                alone_s = self.seconds()
+                found[name].append(1 - alone_s / self.seconds(before, after))
+        return {
+            name: {"median": median(each), "range": [min(each), max(each)]}
+            for name, each in found.items()
+        }
 
 
 def gemm(kernels: Kernels, size: int) -> dict[str, Any]:
     """Part of its speed that a matrix product loses beside each."""
     products = Products(size)
     side = torch.cuda.Stream()
-
-    def held(
-        kernel: Any,
-        each_s: float,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        room: int,
-        *more: Any,
-    ) -> Callable[[int], None]:
-        if room >= 48 * 1024:
-            kernel.set_shared_memory_config(room)
-        at = cells(1)
-
-        def enqueue(count: int) -> None:
-            for _ in range(count):
-                kernels.mark(args=[at], stream=side)
-                args = [at, int(each_s * 1e9), *more]
-                kernel(grid=grid, block=block, args=args, shared_mem=room, stream=side)
-
-        return enqueue
-
     found: dict[str, Any] = {
         "alone_us": products.alone_s * 1e6,
         "tflops": products.flop / products.alone_s / 1e12,
-        "waits on a value": beside_a_value(products, side),
+        "a value": products.lost({"waits": beside_a_value(side)})["waits"],
     }
     for mib in (16, 64, 512) if dist.is_initialized() else ():
-        whole, part = buffers(mib * MIB)
-
-        def gather(count: int, whole: torch.Tensor = whole, part: torch.Tensor = part) -> None:
-            with torch.cuda.stream(side):
-                for _ in range(count):
-                    dist.all_gather_into_tensor(whole, part)
-
-        gather(5)
-        each_s = slowest(timed(side, gather, 50))
-        taken = of_kernel(lambda: gather(3))
-        if taken is None:
-            found[f"all_gather of {mib} MiB"] = {"each_us": each_s * 1e6, "kernel": "none"}
-            continue
-        grid, block, room = tuple(taken["grid"]), tuple(taken["block"]), int(taken["shared"])
-
-        rows = {
-            "nccl": gather,
-            "footprint": held(kernels.hold, each_s, grid, block, room, 50),
-            "footprint, looks without a pause": held(kernels.hold, each_s, grid, block, room, 0),
-            # Of the gathered bytes this rank reads its part and writes the other.
-            "footprint, moves": held(
-                kernels.moving, each_s, grid, block, room, part, torch.empty_like(part), mib * 512
-            ),
-            "footprint, moves twice": held(
-                kernels.moving,
-                each_s,
-                grid,
-                block,
-                room,
-                whole,
-                torch.empty_like(whole),
-                mib * 1024,
-            ),
-            "one block": held(kernels.hold, each_s, (1, 1, 1), (32, 1, 1), 0, 50),
-        }
-        found[f"all_gather of {mib} MiB"] = {
-            "each_us": each_s * 1e6,
-            "footprint": [grid, block, room, taken["registers"]],
-            **{name: products.lost(side, enqueue, each_s) for name, enqueue in rows.items()},
-        }
+        found[f"all_gather of {mib} MiB"] = beside_all_gather(kernels, products, side, mib)
     return found
 
 
-def beside_a_value(products: Products, side: torch.cuda.Stream) -> float:
+def beside_all_gather(
+    kernels: Kernels, products: Products, side: torch.cuda.Stream, mib: int
+) -> dict[str, Any]:
+    whole, part = buffers(mib * MIB)
+
+    def gather(count: int) -> None:
+        with torch.cuda.stream(side):
+            for _ in range(count):
+                dist.all_gather_into_tensor(whole, part)
+
+    gather(5)
+    each_s = slowest(timed(side, gather, 50))
+    taken = of_kernel(lambda: gather(3))
+    said = {"each_us": each_s * 1e6, "taken": taken}
+    if taken is None:  # by copy engines
+        return said
+    count = int(2.0 * products.count * products.alone_s / each_s) + 1
+    for_ns = int(each_s * 1e9)
+    end = torch.cuda.Event()
+    too_short = set()
+
+    def way(name: str, enqueue: Callable[[int], None]) -> tuple[Callable[[], Any], Any]:
+        def before() -> None:
+            enqueue(count)
+            end.record(side)
+
+        return before, lambda: too_short.add(name) if end.query() else None
+
+    def held(kernel: str, *more: Any, **form: Any) -> Callable[[int], None]:
+        launch = kernels.ready(kernel, for_ns, *more, stream=side, **form)
+
+        def enqueue(count: int) -> None:
+            for _ in range(count):
+                launch()
+
+        return enqueue
+
+    form = {name: taken[name] for name in ("grid", "block", "shared")}
+    ways = {
+        "nccl": gather,
+        "footprint": held("hold", 50, **form),
+        # Of the gathered bytes this rank reads its part, and writes the other.
+        "footprint, moves": held("moving", part, torch.empty_like(part), mib * 512, **form),
+        "footprint, moves twice": held(
+            "moving", whole, torch.empty_like(whole), mib * 1024, **form
+        ),
+        "one block": held("hold", 50, block=(32, 1, 1)),
+    }
+    hurried = torch.cuda.Stream(priority=-1)
+    prior = kernels.ready("hold", for_ns, 50, stream=hurried, **form)
+    lost = products.lost({name: way(name, enqueue) for name, enqueue in ways.items()})
+
+    def enqueue_prior() -> None:
+        for _ in range(count):
+            prior()
+
+    lost["footprint, before others"] = products.lost({"": (enqueue_prior, lambda: None)})[""]
+    ran = {
+        name: beside_us(products, partial(ways[name], count), kernel)
+        for name, kernel in (("nccl", "nccl"), ("footprint", "hold"))
+    }
+    return {**said, "lost": lost, "ran_us": ran, "ended before the products": sorted(too_short)}
+
+
+def beside_us(products: Products, before: Callable[[], Any], kernel: str) -> dict[str, Any]:
+    """How long kernels last beside products, and how long one begins after another has ended."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        products.seconds(before)
+        torch.cuda.synchronize()
+    events = sorted(kernels_of(profile), key=lambda event: event["ts"])
+    made = [
+        e for e in events if "nccl" not in e["name"] and e["name"] not in ("hold", "mark", "moving")
+    ]
+    made = [e for e in made if e["dur"] > 50 and "spin" not in e["name"]]
+    if not made:
+        return {"kernels": sorted({e["name"][:60] for e in events})}
+    first, last = made[0]["ts"], made[-1]["ts"] + made[-1]["dur"]
+    of_it = [e for e in events if kernel in e["name"].lower() and first < e["ts"] < last]
+    gaps = [b["ts"] - a["ts"] - a["dur"] for a, b in pairwise(of_it)]
+    return {
+        "kernels": len(of_it),
+        "lasts": fmean(e["dur"] for e in of_it) if of_it else None,
+        "then_waits": fmean(gaps) if gaps else None,
+        "product": fmean(e["dur"] for e in made),
+        "products": len(made),
+        "product_args": {
+            k: made[0]["args"].get(k)
+            for k in ("grid", "block", "registers per thread", "shared memory")
+        },
+        "product_name": made[0]["name"][:100],
+    }
+
+
+def beside_a_value(side: torch.cuda.Stream) -> tuple[Callable[[], Any], Callable[[], Any]]:
     driver = ctypes.CDLL("libcuda.so.1")
     word = torch.zeros(1, dtype=torch.int32).pin_memory()
 
@@ -391,7 +459,7 @@ def beside_a_value(products: Products, side: torch.cuda.Stream) -> float:
         if code:
             raise RuntimeError(f"cuStreamWaitValue32: {code}")
 
-    return 1 - products.alone_s / products.seconds(before, lambda: word.fill_(1))
+    return before, lambda: word.fill_(1)
 
 
 def of_kernel(run: Callable[[], Any]) -> dict[str, Any] | None:
@@ -401,10 +469,7 @@ def of_kernel(run: Callable[[], Any]) -> dict[str, Any] | None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         run()
         torch.cuda.synchronize()
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        profile.export_chrome_trace(file.name)
-        events = json.loads(Path(file.name).read_text())["traceEvents"]
-    kernels = [e for e in events if e.get("cat") == "kernel" and "nccl" in e["name"].lower()]
+    kernels = [event for event in kernels_of(profile) if "nccl" in event["name"].lower()]
     if not kernels:
         return None
     said = kernels[-1]["args"]
@@ -416,6 +481,13 @@ def of_kernel(run: Callable[[], Any]) -> dict[str, Any] | None:
         "registers": said.get("registers per thread"),
         "us": median(e["dur"] for e in kernels),
     }
+
+
+def kernels_of(profile: Any) -> list[dict[str, Any]]:
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        profile.export_chrome_trace(file.name)
+        events = json.loads(Path(file.name).read_text())["traceEvents"]
+    return [event for event in events if event.get("cat") == "kernel"]
 
 
 def footprints() -> list[dict[str, Any]]:
@@ -435,14 +507,8 @@ def _three(operation: Callable[..., Any], pair: tuple[torch.Tensor, torch.Tensor
 def host(kernels: Kernels) -> dict[str, float]:
     """us of the host a call."""
     found = {}
-    at = cells(1)
     count = 1000
-
-    def both() -> None:
-        kernels.mark(args=[at])
-        kernels.hold(args=[at, 0, 0])
-
-    calls: dict[str, Callable[[], Any]] = {"mark and hold by ctypes": both}
+    calls: dict[str, Callable[[], Any]] = {"a launch by ctypes": kernels.ready("hold", 0, 0)}
     if dist.is_initialized():
         small = torch.ones(256, device="cuda")
         calls["all_reduce of 1 KiB by nccl"] = lambda: dist.all_reduce(small, async_op=True)
@@ -483,10 +549,11 @@ def main() -> None:
         "torch": torch.__version__,
         "ranks": size,
         "compiled_s": kernels.compiled_s,
-        "clock": clock(kernels),
-        "late_us": late(kernels),
-        "shared_us": shared(kernels),
     }
+    if not chosen.only_gemm:
+        found["clock"] = clock(kernels)
+        found["late_us"] = late(kernels)
+        found["shared_us"] = shared(kernels)
     if size > 1:
         dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))

@@ -97,7 +97,8 @@ SUBJECTS = {
         "tests/distribution/test_admin_day.py",
     ],
     "slurm": [
-        *("slurm", "modulefiles", "gear/cli", "gear/distributed", "gear/train"),
+        *("slurm", "modulefiles", "gear/distributed", "gear/train", "gear/cli/*.py"),
+        *("gear/cli/slurm", "gear/cli/launch", "gear/cli/emu/job.py", "gear/cli/emu/run.py"),
         *("tests/slurm", "tests/nodes/virtual.sh"),
         *("tests/distribution/slurm_*.py", "tests/distribution/test_slurm_*.py"),
     ],

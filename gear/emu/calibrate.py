@@ -25,6 +25,7 @@ LEAST_PART = 256  # bytes of a rank, of which it has whole numbers of 4 alone
 ROUNDS = 3  # over all sizes, minutes apart on a large machine: what drifts shows in intervals
 ROUND_S = 0.03  # of one size in one round, and 3 calls at least
 MOST_CALLS = 200
+MOST_ON_GPU = 40  # which a stream takes before it has begun: more, and the host would wait for it
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def _shape(ranks: int) -> Shape:
     import torch.distributed as dist
 
     hosts: list[Any] = [None] * ranks
-    dist.all_gather_object(hosts, socket.gethostname())
+    dist.all_gather_object(hosts, os.environ.get("NCCL_HOSTID") or socket.gethostname())
     counts = Counter(hosts)
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{host} {count}" for host, count in counts.items())
@@ -99,7 +100,7 @@ def measure(
         for operation, prepare in OPERATIONS.items():
             told(f"round {number + 1} of {ROUNDS}: {operation}")
             for size in sizes:
-                seconds = _call_s(prepare(size, dist.get_world_size()))
+                seconds = time_call(prepare(size, dist.get_world_size()))
                 rounds.setdefault((operation, size), []).append(seconds)
     source = f"gear emu calibrate: {dist.get_backend()} on {socket.gethostname()}"
     return tuple(
@@ -124,24 +125,50 @@ def _points(
             )
 
 
-def _call_s(call: Callable[[], object]) -> float:
-    """Seconds of a call, among several that follow each other, on the slowest rank."""
+def time_call(call: Callable[[], object]) -> float:
+    """Seconds of a call, among several that follow each other, on the slowest rank: of a GPU by its
+    own events, without what the host takes for a call. All ranks call this together."""
     once = _longest(_timed(call, 1))  # and whatever a first call prepares
     once = _longest(_timed(call, 1))
-    calls = max(3, min(MOST_CALLS, int(ROUND_S / max(once, 1e-6))))
+    most = MOST_ON_GPU if _device() == "cuda" else MOST_CALLS
+    calls = max(3, min(most, int(ROUND_S / max(once, 1e-6))))
     return _longest(_timed(call, calls))
 
 
 def _timed(call: Callable[[], object], calls: int) -> float:
+    import torch
     import torch.distributed as dist
 
     dist.barrier()
     _synchronize()
+    if torch.cuda.is_available():
+        return _timed_on_gpu(call, calls)
     began = time.perf_counter()
     for _ in range(calls):
         call()
     _synchronize()
     return (time.perf_counter() - began) / calls
+
+
+def _timed_on_gpu(call: Callable[[], object], calls: int) -> float:
+    """The first one begins when all have been given to the stream."""
+    import torch
+
+    def event() -> Any:
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+    began, ended = event(), event()
+    for gate_s in (calls * 200e-6 + 2e-3, calls * 1e-3 + 0.02):
+        torch.cuda._sleep(int(gate_s * 2e9))  # type: ignore[no-untyped-call]  # cycles
+        began.record()
+        for _ in range(calls):
+            call()
+        is_behind = began.query()
+        ended.record()
+        _synchronize()
+        if not _longest(float(is_behind)):  # of all ranks: they make as many calls
+            break
+    return float(began.elapsed_time(ended)) / 1e3 / calls
 
 
 def _longest(seconds: float) -> float:

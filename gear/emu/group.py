@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from gear.emu import gpu
 from gear.emu.events import Dead, Jitter, LinkChange, Slow
 from gear.emu.job import Job
 from gear.emu.library import load
@@ -46,9 +47,9 @@ def create(given: Any, pg_options: Any) -> Any:
 def make(job: Job, ranks: Sequence[int], own: int, store: Any, timeout: timedelta) -> Any:
     module = load()
     real = [member for member, rank in enumerate(ranks) if rank in job.real]
-    inner, has_one_clock = None, True
+    on_host, on_gpu, has_one_clock = None, None, True
     if len(real) > 1:
-        inner, has_one_clock = _meet(real.index(own), len(real), store, timeout)
+        on_host, on_gpu, has_one_clock = _meet(real.index(own), len(real), store, timeout)
     shape = job.shape_of(ranks)
     uses = {"nvlink": shape.per_node > 1, "nic": shape.nodes > 1}
     changes = changes_of(job)
@@ -71,6 +72,8 @@ def make(job: Job, ranks: Sequence[int], own: int, store: Any, timeout: timedelt
         ),
     )
 
+    of_real = _asker(module, job, job.shape_of([ranks[member] for member in real]), [{}])
+
     def split(of: Any, members: list[int], wait: timedelta) -> Any:
         if own not in members:
             return None
@@ -80,21 +83,29 @@ def make(job: Job, ranks: Sequence[int], own: int, store: Any, timeout: timedelt
         world_ranks=list(ranks),
         real=real,
         own=own,
-        inner=inner,
+        on_host=on_host,
+        on_gpu=on_gpu,
         plan=plan,
+        on_gpus=module.OnGpus(
+            load=gpu.kernels,
+            footprints=gpu.footprints(job.loaded_links()),
+            ask_real=lambda operation: of_real(operation, 0),
+        ),
         split=split,
         options=module.Options(timeout_s=timeout.total_seconds()),
     )
 
 
-def _meet(index: int, size: int, store: Any, timeout: timedelta) -> tuple[Any, bool]:
-    """The group of the real members, and whether they have one clock."""
+def _meet(index: int, size: int, store: Any, timeout: timedelta) -> tuple[Any, Any, bool]:
+    """The groups of the real members, for tensors of the host and of GPUs (None: torch has none
+    here), and whether they have one clock."""
     from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
     under = PrefixStore("gear_emu", store)
     under.set(f"boot/{index}", BOOT.read_text())
     boots = {under.get(f"boot/{one}") for one in range(size)}
-    return ProcessGroupGloo(under, index, size, timeout), len(boots) == 1
+    on_host = ProcessGroupGloo(under, index, size, timeout)
+    return on_host, gpu.connected(under, index, size, timeout), len(boots) == 1
 
 
 def _copies(

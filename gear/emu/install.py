@@ -39,5 +39,5 @@ def register() -> None:
     if not hasattr(dist, "Backend") or hasattr(dist.Backend, BACKEND.upper()):
         return  # the hook has told it, or will: it is being imported
     rendezvous = importlib.import_module("torch.distributed.rendezvous")  # a function hides it
-    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu", "cuda"])
     meet_by_job(rendezvous._rendezvous_handlers)

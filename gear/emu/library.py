@@ -14,7 +14,7 @@ from typing import Any
 from gear.errors import InvalidArgument
 
 NAME = "gear.emu._emu"
-FORM = 2  # of what Python asks it
+FORM = 3  # of what Python asks it
 
 
 def find() -> Path | None:

@@ -37,6 +37,8 @@ class Operation:
         late_calls: whose values were there after the modelled end: the model is too fast for this
             machine, and the job took longer than modelled.
         late_s: seconds by which they were.
+        unseen_calls: of tensors on GPUs, whose streams wait for each other: their waits and ends
+            are in none of the figures above.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Operation:
     waited_s: float
     late_calls: int
     late_s: float
+    unseen_calls: int = 0
 
     @property
     def modelled_s(self) -> float:
@@ -69,6 +72,8 @@ class Report:
             What NCCL would hold comes on top of it.
         program: the name of its file.
         untraced: operations and waits that the trace has no room for: it has the first ones.
+        takes_no_room: operations on GPUs took no room from what was computed beside them, since
+            the links do not say what NCCL's kernels take.
     """
 
     operations: tuple[Operation, ...]
@@ -81,6 +86,7 @@ class Report:
     in_steps: tuple[Operation, ...] = ()
     program: str = ""
     untraced: int = 0
+    takes_no_room: bool = False
 
     @property
     def modelled_s(self) -> float:
@@ -96,6 +102,11 @@ class Report:
     def hidden_s(self) -> float:
         """Seconds of operations that computation hid."""
         return max(0.0, self.modelled_s - self.exposed_s)
+
+    @property
+    def unseen_calls(self) -> int:
+        """Calls of which it is not known who waited for them, and for how long."""
+        return sum(one.unseen_calls for one in self.operations)
 
     @property
     def extrapolated(self) -> float:
@@ -146,15 +157,29 @@ class Report:
             )
         if self.step_s is not None:
             low, median, high = (f"{seconds * 1e3:.3f}" for seconds in self.step_s)
-            lines.append(
-                f"{self.steps} steps: median {median} ms, half of them {low} to {high} ms; of a"
-                f" step {self.exposed_a_step_s * 1e3:.3f} ms of communication exposed and"
-                f" {self.hidden_a_step_s * 1e3:.3f} ms hidden"
+            of_step = (
+                ""
+                if self.unseen_calls
+                else f"; of a step {self.exposed_a_step_s * 1e3:.3f} ms of communication exposed"
+                f" and {self.hidden_a_step_s * 1e3:.3f} ms hidden"
             )
-        lines.append(
-            f"communication: {self.exposed_s * 1e3:.3f} ms exposed, {self.hidden_s * 1e3:.3f} ms"
-            f" hidden; {self.extrapolated:.0%} of the modelled time is extrapolated"
+            lines.append(
+                f"{self.steps} steps: median {median} ms, half of them {low} to {high} ms{of_step}"
+            )
+        seen = (
+            f"what is exposed of it is not known: {self.unseen_calls} calls were waited for by"
+            " streams of GPUs"
+            if self.unseen_calls
+            else f"{self.exposed_s * 1e3:.3f} ms exposed, {self.hidden_s * 1e3:.3f} ms hidden"
         )
+        lines.append(
+            f"communication: {seen}; {self.extrapolated:.0%} of the modelled time is extrapolated"
+        )
+        if self.takes_no_room:
+            lines.append(
+                "what is computed beside communication is too fast: the links do not say what"
+                " NCCL's kernels take of a GPU, which gear emu calibrate measures"
+            )
         if late := sum(one.late_calls for one in self.operations):
             lines.append(
                 f"{late} calls ended {sum(one.late_s for one in self.operations) * 1e3:.3f} ms late"
@@ -178,8 +203,11 @@ def report() -> Report:
     """Of this process, until now."""
     steps, job = durations(), present()
     is_held = job is None or job.model != "none"
+    operations = _operations({}, tallies(), is_held)
+    on_gpus = any(one.unseen_calls for one in operations)
     return Report(
-        operations=_operations({}, tallies(), is_held),
+        operations=operations,
+        takes_no_room=bool(on_gpus and is_held and job and not job.loaded_links().footprints),
         steps=len(steps),
         step_s=_quartiles(steps),
         in_steps=_operations(*around(), is_held),
@@ -236,6 +264,7 @@ def _operation(name: str, told: Mapping[str, Any], is_held: bool) -> Operation:
         told["waited_s"],
         told["late_calls"] if is_held else 0,
         told["late_s"] if is_held else 0.0,
+        told["unseen_calls"],
     )
 
 

@@ -117,8 +117,8 @@ def _figures(outcome: Outcome, first: tuple[float, float, float] | None) -> list
     return [
         median,
         f"{low} to {high}",
-        f"{report.exposed_a_step_s * 1e3:.3f}",
-        f"{report.hidden_a_step_s * 1e3:.3f}",
+        "-" if report.unseen_calls else f"{report.exposed_a_step_s * 1e3:.3f}",
+        "-" if report.unseen_calls else f"{report.hidden_a_step_s * 1e3:.3f}",
         f"{report.extrapolated:.0%}",
         f"{step_s[1] / first[1]:.3f}",
     ]

@@ -148,3 +148,47 @@ def test_sums_in_switches_go_over_the_links() -> None:
     inside = h100.with_bandwidths({"nvlink": 0.5, "nic": 0})  # a stopped one has no bandwidth
     assert inside["nvls.gb_per_s.8"] == h100["nvls.gb_per_s.8"] / 2
     assert inside["nic.gb_per_s"] == h100["nic.gb_per_s"]
+
+
+def test_footprints_there_and_back_and_in_the_place_of_their_like(tmp_path: Path) -> None:
+    links = emu.Links.load("hgx-h100").with_footprints(
+        [
+            emu.Footprint("all_reduce", 0, 1, 128, 103808),
+            emu.Footprint("all_gather", 0, 1, 128, 103808),
+        ]
+    )
+    links = links.with_footprints([emu.Footprint("all_reduce", 0, 2, 256, 0)])
+    links.save(tmp_path / "links.json")
+    again = emu.Links.load(tmp_path / "links.json")
+    assert again == links
+    assert [(one.operation, one.blocks) for one in again.footprints] == [
+        ("all_gather", 1),
+        ("all_reduce", 2),
+    ]
+    # Another bandwidth changes what is measured, and not what kernels take.
+    assert links.with_numbers({"nic.gb_per_s": 25.0}).footprints == links.footprints
+
+
+def test_links_of_before_there_were_footprints_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "links.json"
+    emu.Links.load("hgx-h100").save(path)
+    said = json.loads(path.read_text())
+    del said["footprints"]
+    path.write_text(json.dumps(said))
+    assert emu.Links.load(path).footprints == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"blocks": 0}, r"blocks 0 of a footprint: 1 to 65536 are allowed"),
+        ({"threads": 1025}, r"threads 1025 of a footprint: 1 to 1024 are allowed"),
+        ({"shared": 1 << 20}, r"shared 1048576 of a footprint: 0 to 233472 are allowed"),
+        ({"bytes": 0.5}, r"bytes 0.5 of a footprint: "),
+        ({"operation": "all_sum"}, r"all_sum"),
+    ],
+)
+def test_a_footprint_that_cannot_be_is_named(change: dict[str, object], words: str) -> None:
+    given = {"operation": "all_reduce", "bytes": 0, "blocks": 1, "threads": 32, "shared": 0}
+    with pytest.raises(gear.InvalidArgument, match=words):
+        emu.Footprint(**{**given, **change})  # type: ignore[arg-type]

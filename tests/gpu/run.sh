@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh                        all parts in this order
 #   tests/gpu/run.sh build native pytest    these
 #
-#   build      the extension, the kernel tests and the raw limits, for the GPU that is here
+#   build      the extension, the emulator, the kernel tests and the raw limits, for the GPU that is here
 #   native     the kernel tests, and those of the tiers that need a GPU
 #   sanitize   compute-sanitizer: memcheck and racecheck on the kernel tests, memcheck on a round trip
 #   pytest     pytest -m gpu --require=gpu; PYTEST_ADDOPTS chooses, e.g. "-k weighted"
@@ -38,6 +38,7 @@ PATH="$PATH:/usr/local/cuda/bin:$(dirname "$(command -v "$python")")"
 export OUT PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # The package that was built, not the sources in the working directory.
 export PYTHONSAFEPATH=1 PYTHONPATH="$work/site"
+export GEAR_C10D="$work/c10d"       # the emulator's library
 export GEAR_CACHE="$work/cache" # the speeds of the links, as this run measures them
 jobs=$(nproc)
 
@@ -83,7 +84,7 @@ print(next((str(p) for r in roots for p in pathlib.Path(r).glob("lib/libnccl.so.
 }
 
 part_build() {
-  local include limits status=0
+  local include limits emulator status=0
   # For the log only: with GEAR_CUDA_ARCHITECTURES given, a build needs no GPU.
   nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max \
     --format=csv,noheader || echo "nvidia-smi does not answer here"
@@ -99,6 +100,8 @@ set_target_properties(doctest::doctest PROPERTIES INTERFACE_INCLUDE_DIRECTORIES 
 CMAKE
   (part_limits_binary limits && part_limits_binary limits_peer) &
   limits=$!
+  tools/c10d.sh --emulator --python="$python" --to="$GEAR_C10D" &
+  emulator=$!
   cmake -S . -B "$work/cmake" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DGEAR_WITH_CUDA=ON -DGEAR_CUDA_ARCHITECTURES="$(architectures)" \
     -DGEAR_BUILD_PYTHON=ON -DGEAR_BUILD_TESTS=ON -Ddoctest_DIR="$work/doctest" \
@@ -108,6 +111,7 @@ CMAKE
   [ "$status" != 0 ] || cmake --build "$work/cmake" --parallel "$jobs" \
     --target _core gear_cuda_tests gear_native_tests -- -k 0 || status=1
   wait "$limits" || status=1
+  wait "$emulator" || [ $? = 3 ] || status=1
   compgen -G "$work/cmake/_core*.so" || return 1
   rm -rf "$work/site"
   mkdir -p "$work/site"

@@ -13,6 +13,7 @@ from gear.cli.emu.job import say
 
 if TYPE_CHECKING:
     from gear.emu import Measured, Point, Shape
+    from gear.emu.models.links import Footprint
 
 
 @click.command()
@@ -42,24 +43,30 @@ def calibrate(logs: tuple[str, ...], links: str, largest: int, out: str) -> int:
 
     Six operations of 1 KiB to --largest, three rounds. The table's last column says how far a size
     lies, at most, from what its neighbours predict: so far the curves can be trusted between them.
+    On GPUs, what NCCL's kernels take of them, too.
     """
     from gear.emu import Links
     from gear.emu.calibrate import connected, measure
+    from gear.emu.footprints import measure_footprints
     from gear.emu.nccl_tests import read_logs
 
     known = Links.load(links)
     if not os.access(Path(out).absolute().parent, os.W_OK):
         raise click.UsageError(f"gear emu calibrate: --out {out}: its folder cannot be written to")
+    footprints: Sequence[Footprint] = ()
     if logs:
         measured = read_logs(logs)
     else:
         with connected() as shape:
             is_first = os.environ["RANK"] == "0"
             measured = measure(shape, largest, say if is_first else lambda _: None)
+            footprints = measure_footprints(largest)
         if not is_first:
             return 0
-    known.with_measured(measured).save(out)
+    known.with_measured(measured).with_footprints(footprints).save(out)
     print(_measured(measured))
+    if footprints:
+        print(_taken(footprints))
     say(f"{out}: {links} with {len(measured)} points: give it to gear emu run --links")
     return 0
 
@@ -82,4 +89,19 @@ def _measured(measured: Sequence[Measured]) -> str:
             f"{last.bytes / last.seconds / 1e9:16.3f}"
             f"  {'-' if missed is None else f'{missed:.1%}'}"
         )
+    return "\n".join(lines)
+
+
+def _taken(footprints: Sequence[Footprint]) -> str:
+    """A line for each operation: what its kernel takes of a GPU, from few bytes to many."""
+    rows: dict[str, list[Footprint]] = {}
+    for one in footprints:
+        rows.setdefault(one.operation, []).append(one)
+    lines = ["operation       blocks x threads (KiB of a block) from so many bytes on"]
+    for operation, found in rows.items():
+        said = (
+            f"{one.blocks} x {one.threads} ({one.shared / 1024:.0f}) from {one.bytes}"
+            for one in found
+        )
+        lines.append(f"{operation:<15} {', '.join(said)}")
     return "\n".join(lines)

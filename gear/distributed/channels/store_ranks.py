@@ -99,7 +99,7 @@ class StoreRanks(MessageChannel):
                 store,
                 self.size,
                 deadline,
-                # Where all have told, one may have refused what all told, and ended, before this reads.
+                # Where all have told, one may have refused that, and ended, before this reads it.
                 lambda absent: self.look_for_the_connecting() if absent else None,
                 self._store,
             )

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gear.arguments import check_number, check_text
@@ -87,6 +87,36 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """What NCCL's kernel of an operation takes of a GPU, and other kernels go without.
+
+    Args:
+        operation: one of gear.emu.OPERATIONS.
+        bytes: from so many on.
+        blocks: of threads, each of which takes a place on a multiprocessor.
+        threads: of a block.
+        shared: bytes of shared memory of a block.
+    """
+
+    operation: str
+    bytes: int
+    blocks: int
+    threads: int
+    shared: int
+
+    def __post_init__(self) -> None:
+        check_operation(self.operation)
+        most = {"bytes": 1 << 62, "blocks": 1 << 16, "threads": 1024, "shared": 228 << 10}
+        for name, largest in most.items():
+            value = getattr(self, name)
+            least = 1 if name in ("blocks", "threads") else 0
+            if not isinstance(value, int) or not least <= value <= largest:
+                raise InvalidArgument(
+                    f"[emu] {name} {value!r} of a footprint: {least} to {largest} are allowed"
+                )
+
+
+@dataclass(frozen=True)
 class Links:
     """The links of a cluster whose nodes are alike: inside of them (nvlink) and between (nic).
 
@@ -94,6 +124,8 @@ class Links:
         name: of the cluster, for messages.
         numbers: by the names of NUMBERS. Each protocol has all of its numbers, or none.
         measured: takes the place of formulas where it reaches.
+        footprints: of NCCL's kernels, as measured. Without any, operations on GPUs take no room
+            from what is computed beside them, which flatters programs that overlap both.
 
     Raises:
         InvalidArgument: for a name that is none of NUMBERS, and a protocol in part.
@@ -102,6 +134,7 @@ class Links:
     name: str
     numbers: Mapping[str, Number]
     measured: tuple[Measured, ...] = field(default=())
+    footprints: tuple[Footprint, ...] = field(default=())
 
     def __post_init__(self) -> None:
         check_text("[emu] name of the links", self.name)
@@ -164,8 +197,10 @@ class Links:
             name: Number(value, "given", "as the links it goes over")
             for name, value in self._switched(times).items()
         }
-        return Links(
-            self.name, {**self.numbers, **switched, **numbers}, () if given else self.measured
+        return replace(
+            self,
+            numbers={**self.numbers, **switched, **numbers},
+            measured=() if given else self.measured,
         )
 
     def with_bandwidths(self, times: Mapping[str, float]) -> Links:
@@ -204,7 +239,14 @@ class Links:
         for (operation, shape), found in points.items():
             curve = Curve(rising(sorted(found, key=lambda point: point.bytes)))
             kept += [Measured(operation, shape, point) for point in curve.points]
-        return Links(self.name, self.numbers, tuple(kept))
+        return replace(self, measured=tuple(kept))
+
+    def with_footprints(self, footprints: Iterable[Footprint]) -> Links:
+        """The same with these, in the place of its own of the same operation."""
+        given = tuple(footprints)
+        names = {one.operation for one in given}
+        kept = tuple(one for one in self.footprints if one.operation not in names)
+        return replace(self, footprints=(*kept, *given))
 
     @classmethod
     def load(cls, source: str | os.PathLike[str]) -> Links:
@@ -247,7 +289,8 @@ class Links:
                 Measured(one["operation"], Shape(**one["shape"]), Point(**one["point"]))
                 for one in said["measured"]
             )
-            return cls(said["name"], numbers, measured)
+            footprints = tuple(Footprint(**one) for one in said.get("footprints", ()))
+            return cls(said["name"], numbers, measured, footprints)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise CorruptData(
                 f"[emu] the links {path} are no file that Links.save wrote: {error!r}"
@@ -264,5 +307,6 @@ class Links:
             "name": self.name,
             "numbers": {name: asdict(number) for name, number in self.numbers.items()},
             "measured": [asdict(one) for one in self.measured],
+            "footprints": [asdict(one) for one in self.footprints],
         }
         write_whole(path, json.dumps(said, indent=1) + "\n")

@@ -139,6 +139,11 @@ void Timing::followed(const char* operation, Time arrival, Time end, double late
   note(operation, computing.end_followed(arrival, end), end, late_s);
 }
 
+void Timing::unseen(const char* operation) {
+  const std::lock_guard guard(tallies_mutex);
+  ++tallies_of_all[operation].unseen_calls;
+}
+
 void Timing::note(const char* operation, Time begin, Time end, double late_s) {
   if (end > begin) {
     History::instance().add(History::Wait{.name = operation, .began = begin, .ended = end});

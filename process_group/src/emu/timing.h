@@ -51,6 +51,7 @@ struct Tally {
   uint64_t late_calls = 0;          ///< whose values came after the modelled end
   double late_s = 0;
   double waited_s = 0;  ///< by callers
+  uint64_t unseen_calls = 0;  ///< whose waits and ends nobody sees: streams of a GPU wait
 };
 std::map<std::string, Tally> tallies();
 
@@ -91,7 +92,12 @@ class Timing {
   /// Somebody follows it by a future; it began here at `arrival`.
   static void followed(const char* operation, Time arrival, Time end, double late_s);
 
+  /// The operation is one of a GPU's stream.
+  static void unseen(const char* operation);
+
   uint64_t calls() const noexcept { return calls_; }
+  Links links() const noexcept { return plan_.links; }
+  bool has_late_copies() const noexcept { return !plan_.copies.empty(); }
   bool has_one_clock() const noexcept { return plan_.has_one_clock; }
 
  private:

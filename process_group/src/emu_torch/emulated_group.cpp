@@ -1,13 +1,18 @@
 #include "emu_torch/emulated_group.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 
+#include <any>
+#include <atomic>
 #include <bit>
 #include <optional>
 #include <utility>
 
 #include "emu_torch/held_message.h"
+#include "emu_torch/stream_work.h"
 
 namespace gear::emu {
 
@@ -64,17 +69,35 @@ EmulatedGroup::List joined(const EmulatedGroup::Lists& lists) {
   return all;
 }
 
+// The device of the last operation on one: barriers name none, and mean it.
+std::atomic<int> last_gpu{-1};
+
 }  // namespace
 
-EmulatedGroup::EmulatedGroup(Members members, std::vector<int> world_ranks, Pointer inner,
-                             Plan plan, Split split, c10::intrusive_ptr<Options> options)
+EmulatedGroup::Asked EmulatedGroup::asked(const at::Tensor& of, const auto& options) {
+  Asked found{.device = of.device(), .timeout = options.timeout};
+  if constexpr (requires { options.asyncOp; }) {
+    found.is_async = options.asyncOp;
+  }
+  return found;
+}
+
+EmulatedGroup::Asked EmulatedGroup::asked(const List& of, const auto& options) {
+  TORCH_CHECK_VALUE(!of.empty(), "[emu] no tensor was given: one at least is allowed");
+  return asked(of.front(), options);
+}
+
+EmulatedGroup::EmulatedGroup(Members members, std::vector<int> world_ranks, Values::Inner inner,
+                             Plan plan, OnGpus on_gpus, Split split,
+                             c10::intrusive_ptr<Options> options)
     : ::c10d::Backend(members.own(), members.size()),
       options_(std::move(options)),
       world_ranks_(std::move(world_ranks)),
       values_(std::move(members), std::move(inner)),
       timing_(std::make_shared<Timing>(std::move(plan))),
-      split_(std::move(split)) {
-  if (values_.inner() != nullptr) {
+      split_(std::move(split)),
+      on_gpus_(std::move(on_gpus)) {
+  if (!values_.is_alone()) {
     queue_ = std::make_unique<Queue>();
   }
   init();
@@ -92,9 +115,7 @@ EmulatedGroup::~EmulatedGroup() {
 
 void EmulatedGroup::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  if (values_.inner() != nullptr) {
-    values_.inner()->setTimeout(timeout);
-  }
+  values_.set_timeout(timeout);
 }
 
 std::chrono::milliseconds EmulatedGroup::time_of(std::chrono::milliseconds asked) const {
@@ -121,10 +142,89 @@ void EmulatedGroup::never(HeldWork& work, const Name& name, int64_t why,
                           " s: ", Timing::never_words(why), ", as an event of the job says"));
 }
 
+double EmulatedGroup::real_seconds(const std::string& operation, uint64_t bytes) {
+  if (values_.is_alone()) {
+    return 0;
+  }
+  auto found = of_real_.find(operation);
+  if (found == of_real_.end()) {
+    found = of_real_.try_emplace(operation, on_gpus_.ask_real(operation)).first;
+  }
+  return found->second.at(bytes).seconds;
+}
+
+// Where this process is the only real one, the time counts from the beginning of its own part;
+// where there are others, from the end of theirs, less what that takes: the last of them to come
+// counts, and the host does not know when that is.
+EmulatedGroup::WorkPointer EmulatedGroup::run_on_gpu(const Name& name,
+                                                     const Timing::Arrival& arrival, List results,
+                                                     const Asked& asked, Values::Move move) {
+  TORCH_CHECK_VALUE(
+      !timing_->has_late_copies(), "[emu] a tensor on ", asked.device,
+      " was given, and the job has events 'slow' or 'jitter': they are for tensors of "
+      "the host, whose time of computing is known; leave them out");
+  if (arrival.never != 0) {
+    auto work = work_of(name, arrival.began, std::move(results));
+    never(*work, name, arrival.never, asked.timeout);
+    return work;
+  }
+  Timing::unseen(name.operation);
+  const auto index = static_cast<int>(asked.device.index());
+  last_gpu = index;
+  const std::lock_guard guard(on_gpus_mutex_);
+  const c10::impl::VirtualGuardImpl device(asked.device.type());
+  const c10::DeviceGuard on_device(asked.device);
+  const Gpu& gpu = Gpu::of(asked.device, on_gpus_.load);
+  Line& line =
+      lines_.try_emplace(index, Line{device.getStreamFromGlobalPool(asked.device)}).first->second;
+  const c10::Stream caller = device.getStream(asked.device);
+  const c10::Stream stream = asked.is_async ? line.stream : caller;
+  if (stream != caller) {
+    c10::Event here(asked.device.type());
+    here.record(caller);
+    here.block(stream);
+  }
+  const uint64_t graph = Gpu::graph_of(stream);
+  if (line.last_end != nullptr && *line.last_stream != stream && line.last_graph == graph) {
+    line.last_end->block(stream);
+  }
+  const double seconds = arrival.seconds - real_seconds(name.operation, arrival.bytes);
+  {
+    const c10::StreamGuard on_stream(stream);
+    const at::Tensor times = seconds > 0 ? gpu.times(stream) : at::Tensor();
+    if (seconds > 0 && values_.is_alone()) {
+      gpu.mark_began(stream, times);
+    }
+    move(time_of(asked.timeout));
+    if (seconds > 0) {
+      values_.is_alone() ? gpu.mark_valued(stream, times) : gpu.mark_both(stream, times);
+      const auto of_operation = on_gpus_.footprints.find(name.operation);
+      gpu.hold(stream, times, seconds, timing_->links(),
+               of_operation == on_gpus_.footprints.end()
+                   ? Footprint()
+                   : footprint_of(of_operation->second, arrival.bytes));
+    }
+  }
+  std::any kept;
+  if (stream != caller) {
+    kept = std::move(move);  // and with it the tensors
+  }
+  auto work =
+      c10::make_intrusive<StreamWork>(rank_, name.type, name.title, stream, std::move(results),
+                                      std::move(kept), graph != 0, asked.blocks);
+  line.last_stream = stream;
+  line.last_end = work->end();
+  line.last_graph = graph;
+  return work;
+}
+
 EmulatedGroup::WorkPointer EmulatedGroup::run(const Name& name, uint64_t bytes, List results,
-                                              std::chrono::milliseconds timeout,
-                                              Values::Move move) {
+                                              const Asked& asked, Values::Move move) {
   const Timing::Arrival arrival = timing_->arrive(name.operation, bytes);
+  if (!asked.device.is_cpu()) {
+    return run_on_gpu(name, arrival, std::move(results), asked, std::move(move));
+  }
+  const std::chrono::milliseconds timeout = asked.timeout;
   auto work = work_of(name, arrival.began, std::move(results));
   if (!queue_) {
     if (arrival.never != 0) {
@@ -161,13 +261,13 @@ EmulatedGroup::WorkPointer EmulatedGroup::run(const Name& name, uint64_t bytes, 
 
 EmulatedGroup::WorkPointer EmulatedGroup::broadcast(List& list,
                                                     const ::c10d::BroadcastOptions& options) {
-  return run(kBroadcast, bytes_of(list), list, options.timeout,
+  return run(kBroadcast, bytes_of(list), list, asked(list, options),
              values_.broadcast(list, options.rootRank));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::allreduce(List& list,
                                                     const ::c10d::AllreduceOptions& options) {
-  return run(kAllReduce, bytes_of(list), list, options.timeout,
+  return run(kAllReduce, bytes_of(list), list, asked(list, options),
              values_.all_reduce(list, options.reduceOp));
 }
 
@@ -177,12 +277,31 @@ EmulatedGroup::WorkPointer EmulatedGroup::allreduce_coalesced(
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::reduce(List& list, const ::c10d::ReduceOptions& options) {
-  return run(kReduce, bytes_of(list), list, options.timeout,
+  return run(kReduce, bytes_of(list), list, asked(list, options),
              values_.reduce(list, options.reduceOp, options.rootRank));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::barrier(const ::c10d::BarrierOptions& options) {
-  return run(kBarrier, 0, {}, options.timeout, [](auto) {});
+  std::optional<at::Device> device;
+  if constexpr (requires { options.device; }) {
+    device = options.device;
+  }
+  if (!device && !options.device_ids.empty()) {
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_ids.front()));
+  }
+  if (!device && last_gpu >= 0) {
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(last_gpu));
+  }
+  if (!device || device->is_cpu()) {
+    return run(kBarrier, 0, {}, {.device = at::kCPU, .timeout = options.timeout}, [](auto) {});
+  }
+  // As NCCL's: what the caller's stream has been given so far comes first, and the host waits.
+  const at::Tensor token = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(*device));
+  Asked how = asked(token, options);
+  how.is_async = false;
+  how.blocks = true;
+  return run(kBarrier, 0, {}, how,
+             values_.all_reduce({token}, ::c10d::ReduceOp(::c10d::ReduceOp::SUM)));
 }
 
 void EmulatedGroup::monitoredBarrier(const ::c10d::BarrierOptions& options,
@@ -194,13 +313,13 @@ void EmulatedGroup::monitoredBarrier(const ::c10d::BarrierOptions& options,
 
 EmulatedGroup::WorkPointer EmulatedGroup::allgather(Lists& outputs, List& inputs,
                                                     const ::c10d::AllgatherOptions& options) {
-  return run(kAllGather, bytes_of(outputs), joined(outputs), options.timeout,
+  return run(kAllGather, bytes_of(outputs), joined(outputs), asked(inputs, options),
              values_.all_gather(outputs, inputs));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                           const ::c10d::AllgatherOptions& options) {
-  return run(kAllGather, bytes_of(output), {output}, options.timeout,
+  return run(kAllGather, bytes_of(output), {output}, asked(input, options),
              values_.all_gather_flat({output}, {input}));
 }
 
@@ -216,45 +335,45 @@ EmulatedGroup::WorkPointer EmulatedGroup::allgather_coalesced(
       by_tensor[i].push_back(of_rank[i]);
     }
   }
-  return run(kAllGather, bytes_of(outputs), joined(outputs), options.timeout,
+  return run(kAllGather, bytes_of(outputs), joined(outputs), asked(inputs, options),
              values_.all_gather(by_tensor, inputs));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::allgather_into_tensor_coalesced(
     List& outputs, List& inputs, const ::c10d::AllgatherOptions& options) {
-  return run(kAllGather, bytes_of(outputs), outputs, options.timeout,
+  return run(kAllGather, bytes_of(outputs), outputs, asked(inputs, options),
              values_.all_gather_flat(outputs, inputs));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::gather(Lists& outputs, List& inputs,
                                                  const ::c10d::GatherOptions& options) {
   return run(kGather, bytes_of(inputs) * static_cast<uint64_t>(size_), joined(outputs),
-             options.timeout, values_.gather(outputs, inputs, options.rootRank));
+             asked(inputs, options), values_.gather(outputs, inputs, options.rootRank));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::scatter(List& outputs, Lists& inputs,
                                                   const ::c10d::ScatterOptions& options) {
-  return run(kScatter, bytes_of(outputs) * static_cast<uint64_t>(size_), outputs, options.timeout,
-             values_.scatter(outputs, inputs, options.rootRank));
+  return run(kScatter, bytes_of(outputs) * static_cast<uint64_t>(size_), outputs,
+             asked(outputs, options), values_.scatter(outputs, inputs, options.rootRank));
 }
 
 // ---- reducing and scattering ----
 
 EmulatedGroup::WorkPointer EmulatedGroup::reduce_scatter(
     List& outputs, Lists& inputs, const ::c10d::ReduceScatterOptions& options) {
-  return run(kReduceScatter, bytes_of(inputs), outputs, options.timeout,
+  return run(kReduceScatter, bytes_of(inputs), outputs, asked(outputs, options),
              values_.reduce_scatter(outputs, inputs, options.reduceOp));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& options) {
-  return run(kReduceScatter, bytes_of(input), {output}, options.timeout,
+  return run(kReduceScatter, bytes_of(input), {output}, asked(input, options),
              values_.reduce_scatter_flat({output}, {input}, options.reduceOp));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::reduce_scatter_tensor_coalesced(
     List& outputs, List& inputs, const ::c10d::ReduceScatterOptions& options) {
-  return run(kReduceScatter, bytes_of(inputs), outputs, options.timeout,
+  return run(kReduceScatter, bytes_of(inputs), outputs, asked(outputs, options),
              values_.reduce_scatter_flat(outputs, inputs, options.reduceOp));
 }
 
@@ -264,13 +383,13 @@ EmulatedGroup::WorkPointer EmulatedGroup::alltoall_base(at::Tensor& output, at::
                                                         std::vector<int64_t>& output_splits,
                                                         std::vector<int64_t>& input_splits,
                                                         const ::c10d::AllToAllOptions& options) {
-  return run(kAllToAllRows, bytes_of(input), {output}, options.timeout,
+  return run(kAllToAllRows, bytes_of(input), {output}, asked(input, options),
              values_.all_to_all_rows(output, input, output_splits, input_splits));
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::alltoall(List& outputs, List& inputs,
                                                    const ::c10d::AllToAllOptions& options) {
-  return run(kAllToAll, bytes_of(inputs), outputs, options.timeout,
+  return run(kAllToAll, bytes_of(inputs), outputs, asked(outputs, options),
              values_.all_to_all(outputs, inputs));
 }
 
@@ -288,6 +407,15 @@ EmulatedGroup::WorkPointer EmulatedGroup::run_message(const Name& name, const Li
     auto work = work_of(name, arrival.began, {});
     never(*work, name, arrival.never, ::c10d::kUnsetTimeout);
     return work;
+  }
+  const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().device();
+  if (!device.is_cpu()) {
+    return run_on_gpu(name, arrival, {}, {.device = device, .timeout = ::c10d::kUnsetTimeout},
+                      [tensors, begin](auto) {
+                        if (begin) {
+                          begin()->wait();
+                        }
+                      });
   }
   if (!begin) {
     auto work = work_of(name, arrival.began, {});
@@ -315,8 +443,10 @@ EmulatedGroup::WorkPointer EmulatedGroup::send(List& tensors, int target, int ta
   if (!members.is_real(target)) {
     return run_message(kSend, tensors, target, nullptr);
   }
-  return run_message(kSend, tensors, target,
-                     [&] { return values_.inner()->send(tensors, members.mirror(target), tag); });
+  return run_message(kSend, tensors, target, [this, tensors, target, tag]() mutable {
+    return values_.inner(tensors.front().device())
+        .send(tensors, values_.members().mirror(target), tag);
+  });
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::recv(List& tensors, int source, int tag) {
@@ -325,16 +455,19 @@ EmulatedGroup::WorkPointer EmulatedGroup::recv(List& tensors, int source, int ta
   TORCH_CHECK_VALUE(members.is_real(source), "[emu] a receive from rank ", shown(source),
                     ", which is emulated: nobody knows what it would send; make it real "
                     "(gear.emu.Job(real=...)), of a pipeline one rank of each stage");
-  return run_message(kReceive, tensors, source,
-                     [&] { return values_.inner()->recv(tensors, members.mirror(source), tag); });
+  return run_message(kReceive, tensors, source, [this, tensors, source, tag]() mutable {
+    return values_.inner(tensors.front().device())
+        .recv(tensors, values_.members().mirror(source), tag);
+  });
 }
 
 EmulatedGroup::WorkPointer EmulatedGroup::recvAnysource(List& tensors, int tag) {
-  TORCH_CHECK_VALUE(values_.inner() != nullptr,
+  TORCH_CHECK_VALUE(!values_.is_alone(),
                     "[emu] a receive from any rank, of which none but this one is real: nobody "
                     "knows what they would send; make others real (gear.emu.Job(real=...))");
-  return run_message(kReceiveAny, tensors, -1,
-                     [&] { return values_.inner()->recvAnysource(tensors, tag); });
+  return run_message(kReceiveAny, tensors, -1, [this, tensors, tag]() mutable {
+    return values_.inner(tensors.front().device()).recvAnysource(tensors, tag);
+  });
 }
 
 }  // namespace gear::emu

@@ -1,20 +1,35 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "emu/timing.h"
+#include "emu_torch/gpu.h"
 #include "emu_torch/held_work.h"
 #include "emu_torch/queue.h"
 #include "emu_torch/values.h"
 
 namespace gear::emu {
 
+/// What a group needs to know of GPUs.
+struct OnGpus {
+  Gpu::Load load{};
+  /// By operation, each by ascending bytes.
+  std::map<std::string, std::vector<Footprint>> footprints{};
+  /// What an operation takes among the real members alone: as long as their own part of it.
+  std::function<Curve(const std::string& operation)> ask_real{};
+};
+
 /// The process group `gear_emu` of torch.distributed: a group of which some members are real. Their
-/// operations have the values that Values says, and end when Timing says. CPU tensors.
+/// operations have the values that Values says, and end when Timing says: of tensors of the host by
+/// its clock, of tensors of a GPU by that of the GPU, on a stream that is held as NCCL would hold
+/// it.
 class EmulatedGroup final : public ::c10d::Backend {
  public:
   struct Options final : ::c10d::Backend::Options {
@@ -26,10 +41,9 @@ class EmulatedGroup final : public ::c10d::Backend {
                                       const std::vector<int>& members,
                                       const c10::intrusive_ptr<::c10d::Backend::Options>& options)>;
 
-  /// `world_ranks`: of its members, for messages. `inner`: a group of the real members, null where
-  /// there is one.
-  EmulatedGroup(Members members, std::vector<int> world_ranks, Pointer inner, Plan plan,
-                Split split, c10::intrusive_ptr<Options> options);
+  /// `world_ranks`: of its members, for messages.
+  EmulatedGroup(Members members, std::vector<int> world_ranks, Values::Inner inner, Plan plan,
+                OnGpus on_gpus, Split split, c10::intrusive_ptr<Options> options);
   ~EmulatedGroup() override;
   EmulatedGroup(const EmulatedGroup&) = delete;
   EmulatedGroup& operator=(const EmulatedGroup&) = delete;
@@ -92,8 +106,21 @@ class EmulatedGroup final : public ::c10d::Backend {
   static const Name kBroadcast, kAllReduce, kReduce, kAllGather, kGather, kScatter, kReduceScatter,
       kAllToAll, kAllToAllRows, kBarrier, kSend, kReceive, kReceiveAny;
 
-  WorkPointer run(const Name& name, uint64_t bytes, List results, std::chrono::milliseconds timeout,
+  /// How it was asked for.
+  struct Asked {
+    at::Device device;
+    std::chrono::milliseconds timeout;
+    bool is_async = true;
+    bool blocks = false;  ///< a wait for it does wait, though a GPU's stream has it
+  };
+  static Asked asked(const at::Tensor& of, const auto& options);
+  static Asked asked(const List& of, const auto& options);
+
+  WorkPointer run(const Name& name, uint64_t bytes, List results, const Asked& asked,
                   Values::Move move);
+  WorkPointer run_on_gpu(const Name& name, const Timing::Arrival& arrival, List results,
+                         const Asked& asked, Values::Move move);
+  double real_seconds(const std::string& operation, uint64_t bytes);
   c10::intrusive_ptr<HeldWork> work_of(const Name& name, Time began, List results) const;
   void never(HeldWork& work, const Name& name, int64_t why,
              std::chrono::milliseconds timeout) const;
@@ -110,6 +137,18 @@ class EmulatedGroup final : public ::c10d::Backend {
   std::shared_ptr<Timing> timing_;
   Split split_;
   std::unique_ptr<Queue> queue_;  // what values_ does, where others are waited for
+
+  // Of one GPU: its operations follow each other, whatever stream they are given to.
+  struct Line {
+    c10::Stream stream;  // of those that are asynchronous
+    std::optional<c10::Stream> last_stream{};
+    std::shared_ptr<c10::Event> last_end{};
+    uint64_t last_graph = 0;
+  };
+  OnGpus on_gpus_;
+  std::mutex on_gpus_mutex_;
+  std::map<int, Line> lines_;             // by device
+  std::map<std::string, Curve> of_real_;  // by operation
 };
 
 }  // namespace gear::emu

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -18,11 +19,9 @@ using Wait = std::chrono::milliseconds;
 // As what a backend writes: neither autograd nor a mode of the caller's sees it.
 using UnseenGuard = at::AutoDispatchBelowADInplaceOrView;
 
-constexpr const char* kCpu = "tensors in the memory of the host are allowed";
-
 void check_tensor(const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "[emu] a tensor on ", tensor.device(),
-                    " was given: ", kCpu);
+  TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "[emu] a tensor on ", tensor.device(),
+                    " was given: those of the host and of CUDA's GPUs are allowed");
 }
 
 void check_dense(const at::Tensor& tensor) {
@@ -55,7 +54,8 @@ void multiply(at::Tensor& tensor, int weight) {
   if (weight == 1) {
     return;
   }
-  if (tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.numel() <= kFew) {
+  if (tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() &&
+      tensor.numel() <= kFew) {
     if (tensor.scalar_type() == at::kFloat) {
       return multiply_each<float>(tensor, weight);
     }
@@ -101,6 +101,21 @@ void check_sum(const at::Tensor& tensor, const ReduceOp& op) {
 }
 
 }  // namespace
+
+::c10d::Backend& Values::inner(at::Device device) const {
+  const auto& one = device.is_cpu() ? inner_.host : inner_.gpu;
+  TORCH_CHECK_VALUE(one != nullptr, "[emu] a tensor on ", device,
+                    " was given, and the real ranks cannot exchange it: this torch has no NCCL");
+  return *one;
+}
+
+void Values::set_timeout(std::chrono::milliseconds timeout) {
+  for (const auto& one : {inner_.host, inner_.gpu}) {
+    if (one != nullptr) {
+      one->setTimeout(timeout);
+    }
+  }
+}
 
 void Values::check_rank(int64_t rank, const char* what) const {
   TORCH_CHECK_VALUE(rank >= 0 && rank < size(), "[emu] ", what, " ", rank,
@@ -183,7 +198,7 @@ void Values::sum(at::Tensor& tensor, const ReduceOp& op, Wait wait) const {
     options.reduceOp = ReduceOp(ReduceOp::MAX);  // as a bool has it
   }
   List list{tensor};
-  wait_for(inner_->allreduce(list, options));
+  wait_for(inner(tensor).allreduce(list, options));
 }
 
 void Values::finish(at::Tensor& tensor, const ReduceOp& op) const {
@@ -316,7 +331,7 @@ Move Values::broadcast(const List& tensors, int64_t root) const {
       options.rootRank = from;
       options.timeout = wait;
       List list{dense};
-      wait_for(inner_->broadcast(list, options));
+      wait_for(inner(dense).broadcast(list, options));
       if (!dense.is_same(tensor)) {
         tensor.copy_(dense);
       }
@@ -333,7 +348,7 @@ List Values::gathered(const at::Tensor& own, Wait wait) const {
   at::Tensor all = at::empty({members_.num_real() * mine.numel()}, mine.options());
   ::c10d::AllgatherOptions options;
   options.timeout = wait;
-  wait_for(inner_->_allgather_base(all, mine, options));
+  wait_for(inner(mine)._allgather_base(all, mine, options));
   return all.chunk(members_.num_real());
 }
 
@@ -434,7 +449,7 @@ Move Values::scatter(const List& outputs, const Lists& inputs, int64_t root) con
         ::c10d::BroadcastOptions options;
         options.rootRank = from;
         options.timeout = wait;
-        wait_for(inner_->broadcast(list, options));
+        wait_for(inner(list[0]).broadcast(list, options));
       }
       put_into(outputs[i], own_part(list[0]));
     }
@@ -444,30 +459,43 @@ Move Values::scatter(const List& outputs, const Lists& inputs, int64_t root) con
 // ---- all to all ----
 
 // What each real member has for this one, by index, of `for_real`, what this one has for them.
-List Values::exchanged(const List& for_real, Wait wait) const {
+// `outputs`: by member. What is on a GPU comes as long as they are: nobody waits there to be told.
+List Values::exchanged(const List& for_real, const List& outputs, Wait wait) const {
   if (is_alone()) {
     return for_real;
   }
   ::c10d::AllToAllOptions options;
   options.timeout = wait;
-  at::Tensor counts = at::empty({members_.num_real()}, at::kLong);
-  for (int index = 0; index < members_.num_real(); ++index) {
-    counts[index] = for_real[static_cast<size_t>(index)].numel();
+  at::Tensor input = at::cat(for_real);
+  const auto lengths = [](const List& of) {
+    std::vector<int64_t> found;
+    std::ranges::transform(of, std::back_inserter(found),
+                           [](const auto& one) { return one.numel(); });
+    return found;
+  };
+  std::vector<int64_t> sent = lengths(for_real);
+  if (!input.is_cpu()) {
+    List from_real;
+    for (const int member : members_.real()) {
+      from_real.push_back(outputs[static_cast<size_t>(member)]);
+    }
+    std::vector<int64_t> taken = lengths(from_real);
+    at::Tensor output = at::empty({std::reduce(taken.begin(), taken.end())}, input.options());
+    wait_for(inner(input).alltoall_base(output, input, taken, sent, options));
+    return output.split_with_sizes(taken);
   }
+  at::Tensor counts = at::empty({members_.num_real()}, at::kLong);
+  std::ranges::copy(sent, counts.data_ptr<int64_t>());
   at::Tensor theirs = at::empty_like(counts);
   std::vector<int64_t> alike;
   std::vector<int64_t> likewise;
-  wait_for(inner_->alltoall_base(theirs, counts, alike, likewise, options));
-  const auto numbers = [](const at::Tensor& of) {
-    return std::vector<int64_t>(of.data_ptr<int64_t>(), of.data_ptr<int64_t>() + of.numel());
-  };
-  std::vector<int64_t> sent = numbers(counts);
-  std::vector<int64_t> taken = numbers(theirs);
+  wait_for(inner(counts).alltoall_base(theirs, counts, alike, likewise, options));
+  std::vector<int64_t> taken(theirs.data_ptr<int64_t>(),
+                             theirs.data_ptr<int64_t>() + theirs.numel());
   const std::vector<int64_t> parts = taken;  // gloo keeps what it is given
-  at::Tensor input = at::cat(for_real);
   at::Tensor output =
       at::empty({std::accumulate(parts.begin(), parts.end(), int64_t{0})}, input.options());
-  wait_for(inner_->alltoall_base(output, input, taken, sent, options));
+  wait_for(inner(input).alltoall_base(output, input, taken, sent, options));
   return output.split_with_sizes(parts);
 }
 
@@ -482,7 +510,7 @@ Move Values::all_to_all(const List& outputs, const List& inputs) const {
     for (const int member : members_.real()) {
       mine.push_back(inputs[static_cast<size_t>(member)].reshape({-1}));
     }
-    const List came = exchanged(mine, wait);
+    const List came = exchanged(mine, outputs, wait);
     for (int member = 0; member < size(); ++member) {
       const at::Tensor& part = came[static_cast<size_t>(members_.mirror(member))];
       const at::Tensor& output = outputs[static_cast<size_t>(member)];

@@ -14,12 +14,13 @@
 namespace gear::emu {
 
 /// What the operations of a group give, of which some members are real: what they would give if
-/// each emulated member held its mirror's data. Real members give each other theirs by `inner`, a
-/// group of torch over them, which is null where this process is the only one.
+/// each emulated member held its mirror's data. Real members give each other theirs by a group of
+/// torch over them, one for tensors of the host and one for those of GPUs.
 ///
 /// Each function checks its arguments, throws ValueError for what cannot be, and returns what does
-/// the rest: it blocks until the results are there, and reads and writes the tensors. What it gives
-/// up may wait for a lock of Python.
+/// the rest, which reads and writes the tensors: where they are of the host it blocks until the
+/// results are there, and where they are of a GPU it gives all of it to the caller's stream. What
+/// it gives up may wait for a lock of Python.
 class Values {
  public:
   using List = std::vector<at::Tensor>;
@@ -28,14 +29,22 @@ class Values {
   /// Of the group of real members, a wait may last so long.
   using Move = std::function<void(std::chrono::milliseconds wait)>;
   using Largest = std::array<int64_t, 3>;
+  /// Groups of the real members. `host` is null where this process is the only one, and `gpu` where
+  /// torch has none for GPUs here.
+  struct Inner {
+    c10::intrusive_ptr<::c10d::Backend> host{};
+    c10::intrusive_ptr<::c10d::Backend> gpu{};
+  };
 
-  Values(Members members, c10::intrusive_ptr<::c10d::Backend> inner)
-      : members_(std::move(members)), inner_(std::move(inner)) {}
+  Values(Members members, Inner inner) : members_(std::move(members)), inner_(std::move(inner)) {}
 
   const Members& members() const noexcept { return members_; }
-  ::c10d::Backend* inner() const noexcept { return inner_.get(); }
-  /// Gives `inner` up; nothing is called afterwards.
-  void leave() noexcept { inner_.reset(); }
+  bool is_alone() const noexcept { return inner_.host == nullptr; }
+  /// Of the real members, for tensors of that device; where it is_alone() there is none.
+  ::c10d::Backend& inner(at::Device device) const;
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// Gives the groups of the real members up; nothing is called afterwards.
+  void leave() noexcept { inner_ = {}; }
 
   Move broadcast(const List& tensors, int64_t root) const;
   /// Each by itself. A sparse one by SUM alone, as gloo has it.
@@ -60,11 +69,11 @@ class Values {
 
  private:
   int size() const noexcept { return members_.size(); }
-  bool is_alone() const noexcept { return inner_ == nullptr; }
+  ::c10d::Backend& inner(const at::Tensor& of) const { return inner(of.device()); }
   void check_rank(int64_t rank, const char* what) const;
   void check_each(size_t given, const char* what) const;
   void check_known(int64_t root, const at::Tensor& tensor, const char* what) const;
-  List exchanged(const List& for_real, std::chrono::milliseconds wait) const;
+  List exchanged(const List& for_real, const List& outputs, std::chrono::milliseconds wait) const;
   List gathered(const at::Tensor& own, std::chrono::milliseconds wait) const;
   Move scattered_sum(const List& outputs, Lists parts, const Op& op) const;
   at::Tensor own_part(const at::Tensor& all) const;
@@ -73,7 +82,7 @@ class Values {
   void finish(at::Tensor& tensor, const Op& op) const;
 
   Members members_;
-  c10::intrusive_ptr<::c10d::Backend> inner_;
+  Inner inner_;
 };
 
 }  // namespace gear::emu

@@ -1,0 +1,123 @@
+#include "emu_torch/stream_work.h"
+
+#include <ATen/core/ivalue_inl.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/threads/interrupt.h"
+
+namespace gear::emu {
+namespace {
+
+using c10::impl::VirtualGuardImpl;
+
+c10::Stream current_of(const c10::Stream& stream) {
+  return VirtualGuardImpl(stream.device_type()).getStream(stream.device());
+}
+
+// What nobody has waited for, until its stream has come to its end.
+class Left {
+ public:
+  static Left& instance() {
+    static Left& left = *new Left;
+    return left;
+  }
+
+  void keep(std::shared_ptr<c10::Event> end, std::any kept) {
+    const std::lock_guard guard(mutex_);
+    all_.emplace_back(std::move(end), std::move(kept));
+  }
+
+  void look() {
+    std::vector<std::any> gone;  // what they free may wait for a lock
+    const std::lock_guard guard(mutex_);
+    std::erase_if(all_, [&](auto& one) {
+      const bool ended = one.first->query();
+      if (ended) {
+        gone.push_back(std::move(one.second));
+      }
+      return ended;
+    });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<std::shared_ptr<c10::Event>, std::any>> all_;
+};
+
+}  // namespace
+
+StreamWork::StreamWork(int rank, ::c10d::OpType type, const char* title, const c10::Stream& stream,
+                       std::vector<at::Tensor> results, std::any kept, bool is_captured,
+                       bool blocks)
+    : ::c10d::Work(rank, type, title),
+      stream_(stream),
+      end_(std::make_shared<c10::Event>(stream.device_type())),
+      results_(std::move(results)),
+      kept_(std::move(kept)),
+      is_captured_(is_captured),
+      blocks_(blocks) {
+  end_->record(stream_);
+  if (recordFunctionEndCallback_) {
+    recordFunctionEndCallback_();
+    recordFunctionEndCallback_ = nullptr;
+  }
+  if (!is_captured_) {
+    Left::instance().look();
+  }
+}
+
+StreamWork::~StreamWork() {
+  if (kept_.has_value() && !is_captured_) {
+    Left::instance().keep(std::move(end_), std::move(kept_));
+  }
+}
+
+bool StreamWork::isCompleted() { return end_->query(); }
+
+bool StreamWork::wait(std::chrono::milliseconds timeout) {
+  end_->block(current_of(stream_));
+  {
+    std::any kept;  // freed without the lock; what frees it comes after the stream
+    const std::lock_guard guard(mutex_);
+    std::swap(kept, kept_);
+  }
+  if (!blocks_) {
+    return true;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  while (!end_->query()) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (timeout > std::chrono::milliseconds::zero() && waited >= timeout) {
+      C10_THROW_ERROR(DistBackendError, c10::str("[emu] an operation has not ended within ",
+                                                 timeout.count(), " ms, as wait() was given"));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    base::check_interrupt();
+  }
+  return true;
+}
+
+void StreamWork::synchronize() { wait(kNoTimeout); }
+
+void StreamWork::abort() {
+  TORCH_CHECK(false,
+              "[emu] an operation of gear_emu cannot be aborted: wait for it, or give its group a "
+              "shorter timeout");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> StreamWork::getFuture() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{stream_.device()});
+  const c10::StreamGuard on_stream(stream_);
+  future->markCompleted(at::IValue(results_));
+  return future;
+}
+
+}  // namespace gear::emu
