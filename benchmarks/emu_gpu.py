@@ -5,11 +5,11 @@
 
 clock: the step of %globaltimer, which such a kernel looks at. late: how long after its time the
 stream goes on, of holds of 5 us to 50 ms: alone, two streams at once, in a CUDA graph; and where
-two share a link by a counter in the GPU's memory, beside the closed form. footprint: grid, block,
-shared memory and registers of NCCL's kernels by torch's profiler. gemm: what matrix products lose
-beside NCCL's all_gather, beside a hold of the same footprint, one that also moves the bytes
-through the GPU's memory, one of a single block, and a stream that waits on a value. host: us that
-a call takes of the host. memory: what NCCL itself takes, which torch's allocator does not see.
+two share a link by a counter in the GPU's memory, beside the closed form. gemm: what matrix
+products lose beside NCCL's all_gather, beside a hold of the same blocks, threads and memory, one
+that also moves the bytes through the GPU's memory, one of a single block, and a stream that waits
+on a value; and how long NCCL's kernels and the holds last beside them. host: us that a call takes
+of the host. memory: what NCCL itself takes, which torch's allocator does not see.
 
 With one process, what needs NCCL between two GPUs is left out, which is said.
 """
@@ -20,17 +20,19 @@ import argparse
 import ctypes
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from gear.emu.footprints import kernels_of, taken_by
+
+cuda: Any = torch.cuda  # of which much has no types
 
 KERNELS = r"""
 __device__ unsigned long long now() {
@@ -121,7 +123,7 @@ class Kernels:
     def __init__(self) -> None:
         began = time.perf_counter()
         names = ("ticks", "mark", "hold", "share", "moving")
-        self.made = {name: torch.cuda._compile_kernel(KERNELS, name) for name in names}
+        self.made = {name: cuda._compile_kernel(KERNELS, name) for name in names}
         self.compiled_s = (time.perf_counter() - began) / len(names)
         self.driver = ctypes.CDLL("libcuda.so.1")
 
@@ -129,7 +131,7 @@ class Kernels:
         self,
         name: str,
         *arguments: torch.Tensor | int,
-        stream: torch.cuda.Stream | None = None,
+        stream: Any = None,
         grid: tuple[int, ...] = (1, 1, 1),
         block: tuple[int, ...] = (1, 1, 1),
         shared: int = 0,
@@ -143,7 +145,7 @@ class Kernels:
             for one in arguments
         ]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(one) for one in values])
-        on = ctypes.c_void_p((stream or torch.cuda.current_stream()).cuda_stream)
+        on = ctypes.c_void_p((stream or cuda.current_stream()).cuda_stream)
         form = [ctypes.c_uint(one) for one in (*grid, *block, shared)]
         kept = (values, arguments)  # as long as the launch can be made
 
@@ -176,11 +178,11 @@ def clock(kernels: Kernels) -> dict[str, Any]:
     }
 
 
-def gated(streams: list[torch.cuda.Stream], launches: list[Callable[[], None]]) -> None:
+def gated(streams: list[Any], launches: list[Callable[[], None]]) -> None:
     """Has the streams begin together once all has been launched: what is measured is no host."""
-    torch.cuda.synchronize()
-    torch.cuda._sleep(200_000_000)  # 0.1 s
-    opened = torch.cuda.Event()
+    cuda.synchronize()
+    cuda._sleep(200_000_000)  # 0.1 s
+    opened = cuda.Event()
     opened.record()
     for stream in streams:
         stream.wait_event(opened)
@@ -188,16 +190,16 @@ def gated(streams: list[torch.cuda.Stream], launches: list[Callable[[], None]]) 
         launch()
     if opened.query():
         raise RuntimeError("the host took longer than 0.1 s for its launches")
-    torch.cuda.synchronize()
+    cuda.synchronize()
 
 
 def late(kernels: Kernels) -> dict[str, Any]:
     """us from a mark to the next beyond the hold between them; 0 us: with no hold between."""
     found: dict[str, Any] = {}
-    streams = [torch.cuda.Stream() for _ in range(2)]
+    streams = [cuda.Stream() for _ in range(2)]
 
     def chain(
-        on: list[torch.cuda.Stream], at: torch.Tensor, hold_us: int, pause_ns: int
+        on: list[Any], at: torch.Tensor, hold_us: int, pause_ns: int
     ) -> list[Callable[[], None]]:
         launches = []
         for i, pair in enumerate(at):
@@ -222,12 +224,12 @@ def late(kernels: Kernels) -> dict[str, Any]:
                 found[name] = beyond(at, hold_us)
     for hold_us in (0, *HOLDS_US[:6]):
         at = cells(400).view(-1, 2)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for launch in chain([torch.cuda.current_stream()], at, hold_us, 50):
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            for launch in chain([cuda.current_stream()], at, hold_us, 50):
                 launch()
         graph.replay()
-        torch.cuda.synchronize()
+        cuda.synchronize()
         found[f"in a graph, {hold_us} us"] = beyond(at, hold_us)
     return found
 
@@ -235,7 +237,7 @@ def late(kernels: Kernels) -> dict[str, Any]:
 def shared(kernels: Kernels) -> dict[str, Any]:
     """us beside the closed form, of two holds on one link, the second of which begins later."""
     found = {}
-    streams = [torch.cuda.Stream() for _ in range(2)]
+    streams = [cuda.Stream() for _ in range(2)]
     for long_us, lag_us, blocks in ((1000, 300, 1), (1000, 300, 16), (100, 30, 16), (20, 6, 16)):
         off: tuple[list[float], list[float]] = [], []
         for _ in range(60):
@@ -285,15 +287,15 @@ def slowest(value: float) -> float:
     return told.item()
 
 
-def timed(side: torch.cuda.Stream, enqueue: Callable[[int], None], count: int) -> float:
+def timed(side: Any, enqueue: Callable[[int], None], count: int) -> float:
     """Seconds of one of `count` that are enqueued on `side`."""
-    ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    torch.cuda.synchronize()
+    ends = [cuda.Event(enable_timing=True) for _ in range(2)]
+    cuda.synchronize()
     ends[0].record(side)
     enqueue(count)
     ends[1].record(side)
-    torch.cuda.synchronize()
-    return ends[0].elapsed_time(ends[1]) / 1000 / count
+    cuda.synchronize()
+    return float(ends[0].elapsed_time(ends[1])) / 1000 / count
 
 
 class Products:
@@ -311,20 +313,20 @@ class Products:
 
     def seconds(self, before: Callable[[], Any] = int, after: Callable[[], Any] = int) -> float:
         """Of one product; `before` enqueues what runs beside them."""
-        torch.cuda.synchronize()
+        cuda.synchronize()
         if dist.is_initialized():
             dist.barrier()
-            torch.cuda.synchronize()
+            cuda.synchronize()
         before()
-        torch.cuda._sleep(1_000_000)  # half a millisecond, in which what runs beside begins
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        cuda._sleep(1_000_000)  # half a millisecond, in which what runs beside begins
+        marks = [cuda.Event(enable_timing=True) for _ in range(2)]
         marks[0].record()
         for _ in range(self.count):
             torch.mm(self.matrices[0], self.matrices[1], out=self.matrices[2])
         marks[1].record()
         marks[1].synchronize()
         after()
-        return marks[0].elapsed_time(marks[1]) / 1000 / self.count
+        return float(marks[0].elapsed_time(marks[1])) / 1000 / self.count
 
     def lost(self, ways: dict[str, tuple[Callable[[], Any], Callable[[], Any]]]) -> dict[str, Any]:
         """Part of their speed beside each, median and range of ROUNDS; turn by turn with products
@@ -343,7 +345,7 @@ class Products:
 def gemm(kernels: Kernels, size: int) -> dict[str, Any]:
     """Part of its speed that a matrix product loses beside each."""
     products = Products(size)
-    side = torch.cuda.Stream()
+    side = cuda.Stream()
     found: dict[str, Any] = {
         "alone_us": products.alone_s * 1e6,
         "tflops": products.flop / products.alone_s / 1e12,
@@ -354,25 +356,23 @@ def gemm(kernels: Kernels, size: int) -> dict[str, Any]:
     return found
 
 
-def beside_all_gather(
-    kernels: Kernels, products: Products, side: torch.cuda.Stream, mib: int
-) -> dict[str, Any]:
+def beside_all_gather(kernels: Kernels, products: Products, side: Any, mib: int) -> dict[str, Any]:
     whole, part = buffers(mib * MIB)
 
     def gather(count: int) -> None:
-        with torch.cuda.stream(side):
+        with cuda.stream(side):
             for _ in range(count):
                 dist.all_gather_into_tensor(whole, part)
 
     gather(5)
     each_s = slowest(timed(side, gather, 50))
-    taken = of_kernel(lambda: gather(3))
+    taken = taken_by(lambda: gather(3))
     said = {"each_us": each_s * 1e6, "taken": taken}
     if taken is None:  # by copy engines
         return said
     count = int(2.0 * products.count * products.alone_s / each_s) + 1
     for_ns = int(each_s * 1e9)
-    end = torch.cuda.Event()
+    end = cuda.Event()
     too_short = set()
 
     def way(name: str, enqueue: Callable[[int], None]) -> tuple[Callable[[], Any], Any]:
@@ -391,7 +391,8 @@ def beside_all_gather(
 
         return enqueue
 
-    form = {name: taken[name] for name in ("grid", "block", "shared")}
+    blocks, threads, shared = taken
+    form = {"grid": (blocks, 1, 1), "block": (threads, 1, 1), "shared": shared}
     ways = {
         "nccl": gather,
         "footprint": held("hold", 50, **form),
@@ -402,53 +403,31 @@ def beside_all_gather(
         ),
         "one block": held("hold", 50, block=(32, 1, 1)),
     }
-    hurried = torch.cuda.Stream(priority=-1)
-    prior = kernels.ready("hold", for_ns, 50, stream=hurried, **form)
     lost = products.lost({name: way(name, enqueue) for name, enqueue in ways.items()})
-
-    def enqueue_prior() -> None:
-        for _ in range(count):
-            prior()
-
-    lost["footprint, before others"] = products.lost({"": (enqueue_prior, lambda: None)})[""]
-    ran = {
-        name: beside_us(products, partial(ways[name], count), kernel)
+    lasts = {
+        name: lasting_us(products, partial(ways[name], count), kernel)
         for name, kernel in (("nccl", "nccl"), ("footprint", "hold"))
     }
-    return {**said, "lost": lost, "ran_us": ran, "ended before the products": sorted(too_short)}
+    return {**said, "lost": lost, "lasts_us": lasts, "ended before the products": sorted(too_short)}
 
 
-def beside_us(products: Products, before: Callable[[], Any], kernel: str) -> dict[str, Any]:
-    """How long kernels last beside products, and how long one begins after another has ended."""
-    torch.cuda.synchronize()
+def lasting_us(products: Products, before: Callable[[], Any], kernel: str) -> float:
+    """How long such kernels last beside products, on the mean."""
+    cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         products.seconds(before)
-        torch.cuda.synchronize()
-    events = sorted(kernels_of(profile), key=lambda event: event["ts"])
-    made = [
-        e for e in events if "nccl" not in e["name"] and e["name"] not in ("hold", "mark", "moving")
-    ]
-    made = [e for e in made if e["dur"] > 50 and "spin" not in e["name"]]
-    if not made:
-        return {"kernels": sorted({e["name"][:60] for e in events})}
-    first, last = made[0]["ts"], made[-1]["ts"] + made[-1]["dur"]
-    of_it = [e for e in events if kernel in e["name"].lower() and first < e["ts"] < last]
-    gaps = [b["ts"] - a["ts"] - a["dur"] for a, b in pairwise(of_it)]
-    return {
-        "kernels": len(of_it),
-        "lasts": fmean(e["dur"] for e in of_it) if of_it else None,
-        "then_waits": fmean(gaps) if gaps else None,
-        "product": fmean(e["dur"] for e in made),
-        "products": len(made),
-        "product_args": {
-            k: made[0]["args"].get(k)
-            for k in ("grid", "block", "registers per thread", "shared memory")
-        },
-        "product_name": made[0]["name"][:100],
-    }
+        cuda.synchronize()
+    events = sorted(kernels_of(profile), key=lambda event: float(event["ts"]))
+    # The longest of those that are not it are the products.
+    others = sorted(
+        (e for e in events if kernel not in e["name"].lower() and "spin" not in e["name"]),
+        key=lambda event: float(event["dur"]),
+    )[-products.count :]
+    first, last = min(e["ts"] for e in others), max(e["ts"] for e in others)
+    return fmean(e["dur"] for e in events if kernel in e["name"].lower() and first < e["ts"] < last)
 
 
-def beside_a_value(side: torch.cuda.Stream) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def beside_a_value(side: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     driver = ctypes.CDLL("libcuda.so.1")
     word = torch.zeros(1, dtype=torch.int32).pin_memory()
 
@@ -462,48 +441,6 @@ def beside_a_value(side: torch.cuda.Stream) -> tuple[Callable[[], Any], Callable
     return before, lambda: word.fill_(1)
 
 
-def of_kernel(run: Callable[[], Any]) -> dict[str, Any] | None:
-    """What torch's profiler says of the last of NCCL's kernels in this; None: there was none."""
-    run()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        run()
-        torch.cuda.synchronize()
-    kernels = [event for event in kernels_of(profile) if "nccl" in event["name"].lower()]
-    if not kernels:
-        return None
-    said = kernels[-1]["args"]
-    return {
-        "kernel": kernels[-1]["name"].split("(")[0],
-        "grid": said["grid"],
-        "block": said["block"],
-        "shared": said.get("shared memory", 0),
-        "registers": said.get("registers per thread"),
-        "us": median(e["dur"] for e in kernels),
-    }
-
-
-def kernels_of(profile: Any) -> list[dict[str, Any]]:
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        profile.export_chrome_trace(file.name)
-        events = json.loads(Path(file.name).read_text())["traceEvents"]
-    return [event for event in events if event.get("cat") == "kernel"]
-
-
-def footprints() -> list[dict[str, Any]]:
-    rows = []
-    for name, operation in OPERATIONS.items():
-        for size in (1024, 65536, MIB, 16 * MIB, 256 * MIB):
-            taken = of_kernel(partial(_three, operation, buffers(size)))
-            rows.append({"operation": name, "bytes": size, **(taken or {"kernel": "none"})})
-    return rows
-
-
-def _three(operation: Callable[..., Any], pair: tuple[torch.Tensor, torch.Tensor]) -> None:
-    for _ in range(3):
-        operation(*pair).wait()
-
-
 def host(kernels: Kernels) -> dict[str, float]:
     """us of the host a call."""
     found = {}
@@ -515,7 +452,7 @@ def host(kernels: Kernels) -> dict[str, float]:
     for name, call in calls.items():
         rounds = []
         for _ in range(5):
-            torch.cuda.synchronize()
+            cuda.synchronize()
             began = time.perf_counter()
             for _ in range(count):
                 call()
@@ -528,9 +465,9 @@ def nccl_memory(said: dict[str, Any]) -> None:
     """MiB that the GPU has less of after the first operations, into `said`."""
 
     def free() -> int:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info()[0])
+        cuda.synchronize()
+        cuda.empty_cache()
+        return int(cuda.mem_get_info()[0])
 
     pair = buffers(16 * MIB)
     for name, operation in OPERATIONS.items():
@@ -542,10 +479,10 @@ def nccl_memory(said: dict[str, Any]) -> None:
 def main() -> None:
     chosen = options()
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     kernels = Kernels()
     found: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_name(),
+        "gpu": cuda.get_device_name(),
         "torch": torch.__version__,
         "ranks": size,
         "compiled_s": kernels.compiled_s,
@@ -555,11 +492,10 @@ def main() -> None:
         found["late_us"] = late(kernels)
         found["shared_us"] = shared(kernels)
     if size > 1:
-        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        dist.init_process_group("nccl", device_id=torch.device("cuda", cuda.current_device()))
+        found["nccl"] = ".".join(map(str, cuda.nccl.version()))
         found["memory_mib"] = {}
         nccl_memory(found["memory_mib"])
-        found["footprint"] = footprints()
     else:
         print("one process: without NCCL's footprint, its memory and what products lose beside it")
     found["host_us"] = host(kernels)

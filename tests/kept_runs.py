@@ -86,7 +86,7 @@ SUBJECTS = {
         *("process_group/src/emu", "process_group/src/emu_torch", "process_group/src/ranks"),
         *("process_group/CMakeLists.txt", "csrc/base", "gear/emu", "gear/cli/emu"),
         *("gear/train/ranks", "tests/emu", "examples/emulation", "tools/c10d.sh"),
-        "benchmarks/emu_*.py",
+        *("benchmarks/emu_*.py", "benchmarks/emulator"),
     ],
     "recipes": [  # builds of toys and by a user; README's own site build runs at each commit
         *("recipes/*.sh", "recipes/*.py", "recipes/patches", "recipes/sites", "recipes/smoke"),

@@ -62,13 +62,13 @@ def main() -> int:
             chosen.json.write_text(json.dumps(found, indent=1) + "\n")
 
     if "collectives".startswith(chosen.only) or "collectives" in words:
-        command = (str(HERE / "collectives.py"), f"--largest={chosen.largest}")
+        command = [str(HERE / "collectives.py"), f"--largest={chosen.largest}"]
         found["collectives"] = {way: run(way, command, chosen) for way in ("torch", "emulated")}
         show_collectives(found["collectives"])
         keep()
     for name in names:
-        command = (str(HERE / "train.py"), *PROGRAMS[name], f"--steps={chosen.steps}")
-        command += ("--small",) if chosen.small else ()
+        command = [str(HERE / "train.py"), *PROGRAMS[name], f"--steps={chosen.steps}"]
+        command += ["--small"] if chosen.small else []
         of_ways: dict[str, list[Any]] = {way: [] for way in ("torch", "emulated", "all real")}
         for _ in range(chosen.rounds):
             for way, told in of_ways.items():
@@ -80,7 +80,7 @@ def main() -> int:
     return 0
 
 
-def run(way: str, command: tuple[str, ...], chosen: argparse.Namespace) -> Any:
+def run(way: str, command: list[str], chosen: argparse.Namespace) -> Any:
     """What rank 0 says."""
     with TemporaryDirectory() as folder:
         told = Path(folder, "told.json")
@@ -88,7 +88,7 @@ def run(way: str, command: tuple[str, ...], chosen: argparse.Namespace) -> Any:
         if way == "torch":
             # With a NCCL_HOSTID of its own each rank is a node to NCCL.
             host = 'export NCCL_HOSTID=node-$RANK; exec "$@"' if chosen.nodes > 1 else 'exec "$@"'
-            launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29517"]
+            launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
             started = [sys.executable, *launch, "--no-python", "bash", "-c", host, "-", *program]
             code = subprocess.run(started, check=False).returncode
         else:
@@ -128,12 +128,13 @@ def show_steps(found: dict[str, dict[str, list[Any]]]) -> None:
         rows.append(
             (
                 abs(error),
-                f"{name:<24}{middle['torch']:9.2f} ({low:.2f} to {high:.2f}){middle['emulated']:10.2f}"
-                f"{error:+8.1%}{middle['all real']:10.2f}{own:+8.1%}{memory:+8.1%}",
+                f"{name:<24}{middle['torch']:9.2f} ({low:.2f} to {high:.2f})"
+                f"{middle['emulated']:10.2f}{error:+8.1%}{middle['all real']:10.2f}{own:+8.1%}"
+                f"{memory:+8.1%}",
             )
         )
     print(
-        "program                  real ms (quartiles)     emulated   error  all real   error  memory"
+        "program                 real ms (quartiles)     emulated   error  all real   error  memory"
     )
     print("\n".join(text for _, text in sorted(rows, reverse=True)))
 

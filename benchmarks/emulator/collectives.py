@@ -14,11 +14,14 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from gear.emu.calibrate import OPERATIONS, time_call
+
+cuda: Any = torch.cuda  # of which much has no types
 
 
 def main() -> None:
@@ -26,9 +29,9 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=1 << 30, metavar="BYTES")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what is printed here, too")
     chosen = parser.parse_args()
-    on_gpu = torch.cuda.is_available()
+    on_gpu = cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     dist.init_process_group("nccl" if on_gpu else "gloo")
     # Between the sizes that were calibrated, and at them.
     sizes = [

@@ -140,6 +140,7 @@ class DeepFM(nn.Module):
         super().__init__()
         self.table = nn.Embedding(fields * vocabulary, width)
         self.alone = nn.Embedding(fields * vocabulary, 1)
+        self.first: Tensor
         self.register_buffer("first", torch.arange(fields) * vocabulary)
         self.deep = nn.Sequential(
             *(nn.Linear(fields * width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()),
@@ -149,8 +150,10 @@ class DeepFM(nn.Module):
     def forward(self, fields: Tensor) -> Tensor:
         places = fields + self.first
         found = self.table(places)
-        pairs = (found.sum(1).square() - found.square().sum(1)).sum(1) / 2
-        return pairs + self.alone(places).sum((1, 2)) + self.deep(found.flatten(1)).squeeze(1)
+        pairs: Tensor = (found.sum(1).square() - found.square().sum(1)).sum(1) / 2
+        alone: Tensor = self.alone(places).sum((1, 2))
+        deep: Tensor = self.deep(found.flatten(1)).squeeze(1)
+        return pairs + alone + deep
 
 
 def deepfm(small: bool) -> Task:
@@ -224,7 +227,8 @@ class Block(nn.Module):
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         given = given + self.joined(seen.transpose(1, 2).reshape(count, length, width))
         gate, wide = self.gates(self.norms[1](given)).chunk(2, dim=-1)
-        return given + self.narrow(functional.silu(gate) * wide)
+        fed: Tensor = self.narrow(functional.silu(gate) * wide)
+        return given + fed
 
 
 class Decoder(nn.Module):
@@ -238,7 +242,8 @@ class Decoder(nn.Module):
         found = self.words(words)
         for block in self.blocks:
             found = block(found)
-        return self.head(found)
+        logits: Tensor = self.head(found)
+        return logits
 
 
 def decoder(small: bool) -> Task:

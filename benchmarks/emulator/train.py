@@ -23,6 +23,8 @@ import torch.distributed as dist
 from models import MODELS, Task
 from torch import nn
 
+cuda: Any = torch.cuda  # of which much has no types
+
 WARM = 10  # steps: cuDNN and compilers choose, allocators grow
 
 
@@ -39,10 +41,10 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     chosen = options()
-    on_gpu = torch.cuda.is_available()
+    on_gpu = cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else None
     if device is not None:
-        torch.cuda.set_device(device)
+        cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo")
     torch.manual_seed(1)
     where = device or torch.device("cpu")
@@ -59,20 +61,20 @@ def main() -> None:
         optimiser.zero_grad()
         with torch.autocast(where.type, torch.bfloat16, enabled=chosen.by == "ddp"):
             loss = task.loss(model, batch)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
         losses.append(loss.detach())
         marks.append(mark(on_gpu))
         if len(marks) % 4 == 0 and on_gpu:
             marks[-3].synchronize()  # as a program that logs: the host is a few steps ahead
     if on_gpu:
-        torch.cuda.synchronize()
+        cuda.synchronize()
     if dist.get_rank() == 0:
         said = {
             "ms": [between(*pair) for pair in zip(marks[WARM:], marks[WARM + 1 :], strict=False)],
             "losses": [losses[0].item(), losses[-1].item()],
             "parameters": sum(one.numel() for one in task.model.parameters()),
-            "peak": torch.cuda.max_memory_allocated() if on_gpu else 0,
+            "peak": cuda.max_memory_allocated() if on_gpu else 0,
         }
         print(json.dumps(said), flush=True)
         if chosen.json:
@@ -87,23 +89,23 @@ def spread(task: Task, by: str, device: torch.device) -> nn.Module:
         return nn.parallel.DistributedDataParallel(task.model, device_ids=on)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    words = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     for block in task.blocks:
-        fully_shard(block, **words)
-    fully_shard(task.model, **words)
+        fully_shard(block, mp_policy=policy)
+    fully_shard(task.model, mp_policy=policy)
     return task.model
 
 
 def mark(on_gpu: bool) -> Any:
     if not on_gpu:
         return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
+    event = cuda.Event(enable_timing=True)
     event.record()
     return event
 
 
 def between(one: Any, other: Any) -> float:
-    return 1e3 * (other - one) if isinstance(one, float) else one.elapsed_time(other)
+    return 1e3 * (other - one) if isinstance(one, float) else float(one.elapsed_time(other))
 
 
 if __name__ == "__main__":

@@ -28,15 +28,16 @@ def measure_footprints(largest: int) -> tuple[Footprint, ...]:
     for operation, prepare in OPERATIONS.items():
         before = None
         for size in sizes:
-            taken = _of_kernel(prepare(size, dist.get_world_size()))
+            taken = taken_by(prepare(size, dist.get_world_size()))
             if taken is not None and taken != before:
                 found.append(Footprint(operation, size if before else 0, *taken))
                 before = taken
     return tuple(found)
 
 
-def _of_kernel(call: Callable[[], object]) -> tuple[int, int, int] | None:
-    """Blocks, threads of a block and bytes of its shared memory, of the last of NCCL's kernels."""
+def taken_by(call: Callable[[], object]) -> tuple[int, int, int] | None:
+    """What the last of NCCL's kernels in a call takes: blocks, threads of a block, and bytes of its
+    shared memory; None: there was none."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -45,7 +46,7 @@ def _of_kernel(call: Callable[[], object]) -> tuple[int, int, int] | None:
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         call()
         torch.cuda.synchronize()
-    kernels = [event for event in _events(seen) if "nccl" in event["name"].lower()]
+    kernels = [event for event in kernels_of(seen) if "nccl" in event["name"].lower()]
     if not kernels:
         return None
     said = kernels[-1]["args"]
@@ -54,7 +55,9 @@ def _of_kernel(call: Callable[[], object]) -> tuple[int, int, int] | None:
     return int(blocks), int(threads), int(said.get("shared memory", 0))
 
 
-def _events(seen: Any) -> list[dict[str, Any]]:
+def kernels_of(seen: Any) -> list[dict[str, Any]]:
+    """Those that a torch.profiler.profile has seen, as Chrome's traces have them: name, ts and dur
+    in us, args."""
     with TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(trace))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gear.emu import Links, Measured, Number, Point, Shape
+from gear.emu import Footprint, Links, Measured, Number, Point, Shape
 from gear.emu.models.ready import READY
 from gear.errors import CorruptData, InvalidArgument, IoError
 
@@ -151,15 +151,15 @@ def test_sums_in_switches_go_over_the_links() -> None:
 
 
 def test_footprints_there_and_back_and_in_the_place_of_their_like(tmp_path: Path) -> None:
-    links = emu.Links.load("hgx-h100").with_footprints(
+    links = Links.load("hgx-h100").with_footprints(
         [
-            emu.Footprint("all_reduce", 0, 1, 128, 103808),
-            emu.Footprint("all_gather", 0, 1, 128, 103808),
+            Footprint("all_reduce", 0, 1, 128, 103808),
+            Footprint("all_gather", 0, 1, 128, 103808),
         ]
     )
-    links = links.with_footprints([emu.Footprint("all_reduce", 0, 2, 256, 0)])
+    links = links.with_footprints([Footprint("all_reduce", 0, 2, 256, 0)])
     links.save(tmp_path / "links.json")
-    again = emu.Links.load(tmp_path / "links.json")
+    again = Links.load(tmp_path / "links.json")
     assert again == links
     assert [(one.operation, one.blocks) for one in again.footprints] == [
         ("all_gather", 1),
@@ -171,11 +171,11 @@ def test_footprints_there_and_back_and_in_the_place_of_their_like(tmp_path: Path
 
 def test_links_of_before_there_were_footprints_are_read(tmp_path: Path) -> None:
     path = tmp_path / "links.json"
-    emu.Links.load("hgx-h100").save(path)
+    Links.load("hgx-h100").save(path)
     said = json.loads(path.read_text())
     del said["footprints"]
     path.write_text(json.dumps(said))
-    assert emu.Links.load(path).footprints == ()
+    assert Links.load(path).footprints == ()
 
 
 @pytest.mark.parametrize(
@@ -190,5 +190,5 @@ def test_links_of_before_there_were_footprints_are_read(tmp_path: Path) -> None:
 )
 def test_a_footprint_that_cannot_be_is_named(change: dict[str, object], words: str) -> None:
     given = {"operation": "all_reduce", "bytes": 0, "blocks": 1, "threads": 32, "shared": 0}
-    with pytest.raises(gear.InvalidArgument, match=words):
-        emu.Footprint(**{**given, **change})  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=words):
+        Footprint(**{**given, **change})  # type: ignore[arg-type]
