@@ -251,6 +251,9 @@ def _required(config: pytest.Config) -> set[str]:
 def _absent(item: pytest.Item, resource: str, reason: str) -> None:
     if resource in _required(item.config):
         pytest.fail(f"--require={resource}, but {reason}", pytrace=False)
+    subject = item.get_closest_marker("subject")
+    if subject and resource not in ("gpu", "frameworks"):  # which have runs of their own
+        reason += f" (a test of {subject.args[0]})"  # for kept_runs.py: it has not passed
     pytest.skip(reason)
 
 

@@ -4,7 +4,10 @@
     python tests/kept_runs.py unchanged SUBJECT [nightly]
                                                        exit code 0 if its tests are not due, else 1;
                                                        says since when
-    python tests/kept_runs.py keep-nightly RESULT      after a `make test-nightly` without a failure
+    python tests/kept_runs.py begin-nightly            before a `make test-nightly`
+    python tests/kept_runs.py keep-nightly RESULT [SUBJECT...]
+                                                       after one without a failure, and without
+                                                       these subjects
     python tests/kept_runs.py keep-subject SUBJECT RESULT [nightly]
                                                        after all tests of one subject without one
     python tests/kept_runs.py keep-gpu RESULT DEVICE   after a tests/gpu/run.sh, whatever its result
@@ -12,8 +15,9 @@
 DEVICE is the number and the name of the GPUs. A subject is what its tests need minutes for:
 virtual machines, a second MPI, a Slurm, sites, the core once more by other compilers, groups of
 processes, a rehearsal of every benchmark. Its tests are due if its files are not those that they
-last passed on, at a commit (`make test-all`) as in the nightly run; of the latter those that are
-marked nightly, too, if they were not among them (the word nightly above: they were). The core's
+last passed on, at a commit (`make test-all`) as in the nightly run; there too if that is more than
+a week ago, since not all that they rest on is in files, and those that are marked nightly if they
+were not among what passed (the word nightly above: they were). The core's
 tests are `tools/native.sh --sanitizers=all --nightly`, those of tidy `make lint`.
 """
 
@@ -31,6 +35,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "tests" / "kept"
+BEGUN = ROOT / "build" / "nightly.json"
+NIGHTLY_DAYS = 7
 NOT_SOURCE = {".pyc", ".so"}
 TARBALL = re.compile(rb"(?<=^checksums = \[['\"])[0-9a-f]{64}", re.M)  # in *.eb: of all sources
 RUNS = {
@@ -153,9 +159,19 @@ def unchanged_since(subject: str, *, nightly: bool = False) -> str:
     nightly: those that are marked so.
     """
     kept = read(subject)
-    if kept.get(subject) != digest(subject) or (nightly and kept.get("form") != "nightly"):
+    if kept.get(subject) != digest(subject):
+        return ""
+    if nightly and (kept.get("form") != "nightly" or _age(kept["date"]).days > NIGHTLY_DAYS):
         return ""
     return f"{kept['date']}, commit {kept['commit']}"
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.timezone.utc).date()
+
+
+def _age(date: str) -> datetime.timedelta:
+    return _today() - datetime.date.fromisoformat(date)
 
 
 def commit() -> str:
@@ -169,20 +185,41 @@ def commit() -> str:
 
 def keep(name: str, facts: dict[str, str]) -> Path:
     KEPT.mkdir(exist_ok=True)
-    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    today = _today().isoformat()
     path = KEPT / f"{name}.json"
     path.write_text(json.dumps({"date": today, "commit": commit(), **facts}, indent=2) + "\n")
     return path
 
 
-def keep_nightly(result: str) -> None:
-    """Of the subjects, keeps those that were due; of the run, which ones it left out."""
-    before = {name: unchanged_since(name, nightly=True) for name in SUBJECTS}
-    for name in SUBJECTS:
-        if not before[name]:
-            keep(name, {"result": "nightly", "form": "nightly", name: digest(name)})
-    left_out = ", ".join(f"{name} of {since[:10]}" for name, since in before.items() if since)
-    keep("nightly", {"result": result, **({"unchanged": left_out} if left_out else {})})
+def begin_nightly() -> None:
+    """Notes which subjects are due, with the files that they are about."""
+    due = {name: digest(name) for name in SUBJECTS if not unchanged_since(name, nightly=True)}
+    BEGUN.parent.mkdir(exist_ok=True)
+    BEGUN.write_text(json.dumps(due))
+
+
+def keep_nightly(result: str, left_out: list[str]) -> None:
+    """Of the subjects, keeps those that were due, on files that are still the same, and of which no
+    test was skipped for want of something; of the run, which ones it went without."""
+    due = dict(json.loads(BEGUN.read_text()))
+    lacking = _lacking()
+    for name, before in due.items():
+        if name not in (*left_out, *lacking) and digest(name) == before:
+            keep(name, {"result": "nightly", "form": "nightly", name: before})
+    unchanged_since.cache_clear()
+    went_without = [
+        f"{name} of {read(name)['date']}" if unchanged_since(name, nightly=True) else f"{name}: due"
+        for name in SUBJECTS
+        if name not in due or not unchanged_since(name, nightly=True)
+    ]
+    words = {"without": ", ".join(went_without)} if went_without else {}
+    keep("nightly", {"result": result, **words})
+
+
+def _lacking() -> set[str]:
+    """Subjects of which the run that wrote the reports has skipped a test: conftest.py says so."""
+    texts = (report.read_text() for report in BEGUN.parent.glob("pytest*.xml"))
+    return {found for text in texts for found in re.findall(r"\(a test of ([a-z_]+)\)", text)}
 
 
 def show() -> None:
@@ -192,7 +229,7 @@ def show() -> None:
             print(f"test: {run}: no run is kept")
             continue
         on = f", {kept['device']}" if "device" in kept else ""
-        without = f"; unchanged: {kept['unchanged']}" if "unchanged" in kept else ""
+        without = f"; without: {kept['without']}" if "without" in kept else ""
         print(
             f"test: {run} last ran on {kept['date']}{on}, commit {kept['commit']}: "
             f"{kept['result']}{without}"
@@ -207,8 +244,10 @@ def main(words: list[str]) -> int:
             since = unchanged_since(subject, nightly=bool(form))
             print(f"has not changed since its tests ran on {since}" if since else "is due")
             return 0 if since else 1
-        case ["keep-nightly", result]:
-            keep_nightly(result.strip())
+        case ["begin-nightly"]:
+            begin_nightly()
+        case ["keep-nightly", result, *left_out] if set(left_out) <= set(SUBJECTS):
+            keep_nightly(result.strip(), left_out)
         case ["keep-subject", subject, result, *form] if subject in SUBJECTS and form in (
             [],
             ["nightly"],

@@ -108,6 +108,7 @@ fi
 status=0
 log=build/pytest.log
 rm -f build/pytest*.xml
+if [ "$form" = nightly ]; then $python tests/kept_runs.py begin-nightly; fi
 # More than cores: what waits for a job, for ranks or for packages leaves its core to others. Memory is not
 # endless where cores are many.
 processes=$(($(nproc) * 3 / 2))
@@ -159,7 +160,18 @@ case $form in
     echo "test: without other sizes and carriers of the same code, which 'make test-nightly' runs"
     echo "test: without the thread sanitizer, which 'make test-nightly' has"
     ;;
-  nightly) if [ "$status" = 0 ]; then $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)"; fi ;;
+  nightly)
+    # Of these something else is a part, or was not run here; and a choice of tests keeps nothing.
+    without=(wheels) whole=yes
+    if [ "$core" = due ] && [ ! -f build/native.log ]; then without+=(core); fi
+    if [ "$cuda" = due ] && [ "$GEAR_WITH_CUDA" != ON ]; then without+=(cuda); fi
+    for argument in "$@"; do
+      case $argument in --require=*) ;; *) whole='' ;; esac
+    done
+    if [ "$status$whole" = 0yes ]; then
+      $python tests/kept_runs.py keep-nightly "$(tail -n 1 "$log" | tr -d =)" "${without[@]}"
+    fi
+    ;;
 esac
 $python tests/kept_runs.py show
 for name in "${failed[@]}"; do what_failed "$name"; done

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gear.emu.events import Event, Jitter, Slow
 from gear.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -20,8 +24,8 @@ __device__ unsigned long long now() {
 }
 
 // times: when the operation began, and when its values were there.
-extern "C" __global__ void gear_emu_mark(unsigned long long* times, int from, int to) {
-  for (int i = from; i < to; ++i) times[i] = now();
+extern "C" __global__ void gear_emu_mark(unsigned long long* times, int place) {
+  times[place] = now();
 }
 
 // From there on, what counts is when this block came to its place: NCCL's channels each carry their
@@ -66,6 +70,7 @@ extern "C" __global__ void gear_emu_hold(const unsigned long long* times, double
 """
 
 _kept: list[Any] = []  # for ever, as what the library has of them
+_without_footprints = False
 
 
 def kernels() -> tuple[int, int]:
@@ -82,30 +87,77 @@ def kernels() -> tuple[int, int]:
             f"[emu] torch {torch.__version__} compiles no kernels: tensors on GPUs need torch 2.9"
             " or newer; or give those of the host"
         )
-    found = [compile_kernel(SOURCE, f"gear_emu_{name}") for name in ("mark", "hold")]
+    with _no_toolkit_needed():
+        found = [compile_kernel(SOURCE, f"gear_emu_{name}") for name in ("mark", "hold")]
     _kept.extend(found)
     mark, hold = (int(kernel.func.value) for kernel in found)
     return mark, hold
 
 
+@contextmanager
+def _no_toolkit_needed() -> Iterator[None]:
+    """torch gives the compiler the toolkit's headers, and raises where there is none: these kernels
+    include nothing, so that any folder does."""
+    from torch.utils import cpp_extension
+
+    home = cpp_extension.CUDA_HOME
+    if home is None:
+        cpp_extension.CUDA_HOME = str(Path(cpp_extension.__file__).parent)
+    try:
+        yield
+    finally:
+        cpp_extension.CUDA_HOME = home
+
+
 def connected(store: Any, index: int, size: int, timeout: timedelta) -> Any:
-    """NCCL's group of the real members; None where this torch or machine has none."""
+    """NCCL's group of the real members.
+
+    Raises:
+        InvalidArgument: of a torch without NCCL.
+    """
     import torch
     import torch.distributed as dist
 
-    if not (torch.cuda.is_available() and dist.is_nccl_available()):
-        return None
-    from torch._C._distributed_c10d import PrefixStore
-    from torch.distributed import ProcessGroupNCCL
+    if not dist.is_nccl_available():
+        raise InvalidArgument(
+            f"[emu] torch {torch.__version__} has no NCCL, by which several real ranks exchange"
+            " tensors on GPUs: make one rank real, or give tensors of the host"
+        )
+    from torch.distributed import PrefixStore, ProcessGroupNCCL  # type: ignore[attr-defined]
 
     options = ProcessGroupNCCL.Options()
     options._timeout = timeout
     return ProcessGroupNCCL(PrefixStore("nccl", store), index, size, options)
 
 
+def refused(events: Sequence[Event], *, has_others: bool) -> str:
+    """Why tensors on GPUs cannot be taken with these events of the job; empty: they can.
+
+    has_others: several ranks are real. All of them have the same events, and so refuse alike.
+    """
+    if any(isinstance(event, Slow | Jitter) for event in events):
+        return (
+            "events 'slow' and 'jitter' are for tensors of the host: how long a GPU has computed is"
+            " not known; leave them out"
+        )
+    if has_others and events:
+        return (
+            "events with several real ranks are for tensors of the host: those on GPUs would not"
+            " agree when they come; make one rank real, or leave them out"
+        )
+    return ""
+
+
+def takes_no_room() -> bool:
+    """The links of a group of this process do not say what NCCL's kernels take."""
+    return _without_footprints
+
+
 def footprints(links: Links) -> dict[str, list[tuple[int, int, int, int]]]:
     """What NCCL's kernels take of a GPU, by operation: (bytes from which on, blocks, threads of a
     block, bytes of its shared memory)."""
+    global _without_footprints
+    _without_footprints = _without_footprints or not links.footprints
     found: dict[str, list[tuple[int, int, int, int]]] = {}
     for one in sorted(links.footprints, key=lambda each: (each.operation, each.bytes)):
         row = (one.bytes, one.blocks, one.threads, one.shared)

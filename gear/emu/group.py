@@ -47,9 +47,10 @@ def create(given: Any, pg_options: Any) -> Any:
 def make(job: Job, ranks: Sequence[int], own: int, store: Any, timeout: timedelta) -> Any:
     module = load()
     real = [member for member, rank in enumerate(ranks) if rank in job.real]
-    on_host, on_gpu, has_one_clock = None, None, True
+    on_host, has_one_clock = None, True
+    index, of_real = real.index(own), _part(store)
     if len(real) > 1:
-        on_host, on_gpu, has_one_clock = _meet(real.index(own), len(real), store, timeout)
+        on_host, has_one_clock = _meet(index, len(real), of_real, timeout)
     shape = job.shape_of(ranks)
     uses = {"nvlink": shape.per_node > 1, "nic": shape.nodes > 1}
     changes = changes_of(job)
@@ -72,8 +73,6 @@ def make(job: Job, ranks: Sequence[int], own: int, store: Any, timeout: timedelt
         ),
     )
 
-    of_real = _asker(module, job, job.shape_of([ranks[member] for member in real]), [{}])
-
     def split(of: Any, members: list[int], wait: timedelta) -> Any:
         if own not in members:
             return None
@@ -84,28 +83,31 @@ def make(job: Job, ranks: Sequence[int], own: int, store: Any, timeout: timedelt
         real=real,
         own=own,
         on_host=on_host,
-        on_gpu=on_gpu,
         plan=plan,
         on_gpus=module.OnGpus(
             load=gpu.kernels,
+            connect=lambda: gpu.connected(of_real, index, len(real), timeout),
             footprints=gpu.footprints(job.loaded_links()),
-            ask_real=lambda operation: of_real(operation, 0),
+            refused=gpu.refused(job.events, has_others=len(real) > 1),
         ),
         split=split,
         options=module.Options(timeout_s=timeout.total_seconds()),
     )
 
 
-def _meet(index: int, size: int, store: Any, timeout: timedelta) -> tuple[Any, Any, bool]:
-    """The groups of the real members, for tensors of the host and of GPUs (None: torch has none
-    here), and whether they have one clock."""
-    from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
+def _part(store: Any) -> Any:
+    from torch._C._distributed_c10d import PrefixStore
 
-    under = PrefixStore("gear_emu", store)
-    under.set(f"boot/{index}", BOOT.read_text())
-    boots = {under.get(f"boot/{one}") for one in range(size)}
-    on_host = ProcessGroupGloo(under, index, size, timeout)
-    return on_host, gpu.connected(under, index, size, timeout), len(boots) == 1
+    return PrefixStore("gear_emu", store)
+
+
+def _meet(index: int, size: int, store: Any, timeout: timedelta) -> tuple[Any, bool]:
+    """The group of the real members for tensors of the host, and whether they have one clock."""
+    from torch._C._distributed_c10d import ProcessGroupGloo
+
+    store.set(f"boot/{index}", BOOT.read_text())
+    boots = {store.get(f"boot/{one}") for one in range(size)}
+    return ProcessGroupGloo(store, index, size, timeout), len(boots) == 1
 
 
 def _copies(

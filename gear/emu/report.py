@@ -14,7 +14,8 @@ from statistics import quantiles
 from typing import Any
 
 from gear.emu import trace
-from gear.emu.library import tallies
+from gear.emu.gpu import takes_no_room
+from gear.emu.library import load, tallies
 from gear.emu.models.curve import BASES
 from gear.emu.present import present
 from gear.emu.steps import Tallies, around, durations, sharded
@@ -207,7 +208,7 @@ def report() -> Report:
     on_gpus = any(one.unseen_calls for one in operations)
     return Report(
         operations=operations,
-        takes_no_room=bool(on_gpus and is_held and job and not job.loaded_links().footprints),
+        takes_no_room=on_gpus and is_held and takes_no_room(),
         steps=len(steps),
         step_s=_quartiles(steps),
         in_steps=_operations(*around(), is_held),
@@ -297,6 +298,7 @@ def write_at_exit(rank: int) -> None:
     ``GEAR_EMU_LOG`` names, if it does."""
     folder = os.environ.get("GEAR_EMU_LOG")
     if folder:
+        load().begin_history()
         atexit.register(_write, Path(folder), rank)
 
 

@@ -183,7 +183,7 @@ def test_links_of_before_there_were_footprints_are_read(tmp_path: Path) -> None:
     [
         ({"blocks": 0}, r"blocks 0 of a footprint: 1 to 65536 are allowed"),
         ({"threads": 1025}, r"threads 1025 of a footprint: 1 to 1024 are allowed"),
-        ({"shared": 1 << 20}, r"shared 1048576 of a footprint: 0 to 233472 are allowed"),
+        ({"shared": 1 << 20}, r"shared 1048576 of a footprint: 0 to 232448 are allowed"),
         ({"bytes": 0.5}, r"bytes 0.5 of a footprint: "),
         ({"operation": "all_sum"}, r"all_sum"),
     ],

@@ -7,6 +7,7 @@ Times are of the GPU's own events, and asserted from below alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ from torch.distributed.distributed_c10d import (  # noqa: E402
     ReduceScatterOptions,
     ScatterOptions,
 )
+from torch.utils import cpp_extension  # noqa: E402
 
+from gear.emu import gpu  # noqa: E402
 from gear.emu.group import make  # noqa: E402
 from gear.emu.library import find  # noqa: E402
 
@@ -48,9 +51,27 @@ AT_LEAST_S = HELD_S - 10e-6  # a hold is shorter by what its own launches take
 
 def flat(operation: str, shape: emu.Shape, links: emu.Links) -> emu.Curve:
     """A model: everything takes as long."""
+    return _flat(HELD_S)
+
+
+def long(operation: str, shape: emu.Shape, links: emu.Links) -> emu.Curve:
+    """So long that the host is back before, whatever else this machine does."""
+    return _flat(1.0)
+
+
+def _flat(seconds: float) -> emu.Curve:
     return emu.Curve.of(
-        [(0, HELD_S), *((1 << power, HELD_S) for power in range(31))], "given", "a test's"
+        [(0, seconds), *((1 << power, seconds) for power in range(31))], "given", "a test's"
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _made_once() -> None:
+    """What the first operation of a process takes is no hold."""
+    for is_async in (True, False):
+        own = torch.ones(4, device="cuda")
+        group().allreduce([own], asked(AllreduceOptions(), asyncOp=is_async)).wait()
+    torch.cuda.synchronize()
 
 
 def group(timeout_s: float = 60.0, *, model: str = f"{__name__}:flat", **words: Any) -> Any:
@@ -185,7 +206,7 @@ def test_values_are_those_of_the_host(operation: str, is_async: bool) -> None:
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 def test_a_wait_holds_the_stream_and_not_the_host(is_async: bool) -> None:
-    one, own = group(), torch.ones(4, device="cuda")
+    one, own = group(model=f"{__name__}:long"), torch.ones(4, device="cuda")
     torch.cuda.synchronize()
     work = one.allreduce([own], asked(AllreduceOptions(), asyncOp=is_async))
     work.wait()
@@ -279,10 +300,12 @@ def test_a_graph_captures_values_and_hold() -> None:
 
 def test_a_barrier_waits_for_the_stream() -> None:
     one, own = group(), torch.ones(4, device="cuda")
-    one.allreduce([own])
-    work = one.barrier(asked(BarrierOptions(), device_ids=[torch.cuda.current_device()]))
-    work.wait()
-    assert work.is_completed()
+    one.allreduce([own]).wait()
+    behind = torch.cuda.Event()
+    behind.record()
+    early = behind.query()
+    one.barrier().wait()
+    assert (early, behind.query()) == (False, True)
 
 
 def test_a_dead_rank_is_named_and_the_gpu_goes_on() -> None:
@@ -295,8 +318,35 @@ def test_a_dead_rank_is_named_and_the_gpu_goes_on() -> None:
 
 def test_ranks_that_compute_longer_are_refused() -> None:
     one = group(events=(emu.Slow(rank=1, by=1.5),))
-    with pytest.raises(ValueError, match=r"a tensor on cuda:\d was given, and the job has events"):
+    with pytest.raises(ValueError, match=r"a tensor on cuda:\d was given: events 'slow' and"):
         one.allreduce([torch.ones(4, device="cuda")])
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    found, own = torch.empty(4 * SIZE), torch.ones(4, device="cuda")
+    with pytest.raises(ValueError, match=r"tensors on cpu and cuda:\d were given to one operation"):
+        group()._allgather_base(found, own)
+
+
+def test_a_thread_may_begin_with_an_operation() -> None:
+    """It has had nothing to do with CUDA before."""
+    one, own = group(), torch.ones(4, device="cuda")
+    torch.cuda.synchronize()
+
+    def play() -> None:
+        one.allreduce([own], asked(AllreduceOptions(), asyncOp=False)).wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(play).result()
+    torch.cuda.synchronize()
+    assert own.tolist() == [4.0] * 4
+
+
+def test_no_toolkit_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    mark, hold = gpu.kernels()
+    assert mark
+    assert hold
 
 
 def test_messages_to_an_emulated_rank_are_held() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sources of one subject, and no run yet."""
     monkeypatch.setattr(kept_runs, "ROOT", tmp_path)
     monkeypatch.setattr(kept_runs, "KEPT", tmp_path / "tests" / "kept")
+    monkeypatch.setattr(kept_runs, "BEGUN", tmp_path / "build" / "nightly.json")
     monkeypatch.setattr(kept_runs, "SUBJECTS", {"rdma": ["csrc/transport", "tests/rdma_*.py"]})
     monkeypatch.setenv("GEAR_COMMIT", "abc1234")
     for file in ("csrc/transport/a.cpp", "csrc/transport/verbs/b.cpp", "tests/rdma_c.py"):
@@ -29,6 +31,12 @@ def due(tree: Path) -> bool:
     return kept_runs.main(["unchanged", "rdma"]) == 1
 
 
+def nightly(*left_out: str) -> None:
+    kept_runs.unchanged_since.cache_clear()
+    assert kept_runs.main(["begin-nightly"]) == 0
+    assert kept_runs.main(["keep-nightly", "7 passed", *left_out]) == 0
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -40,14 +48,14 @@ def due(tree: Path) -> bool:
 )
 def test_a_subject_is_due_when_its_files_change(tree: Path, change) -> None:
     assert due(tree)  # nothing is kept
-    assert kept_runs.main(["keep-nightly", "7 passed"]) == 0
+    nightly()
     assert not due(tree)
     change(tree)
     assert due(tree)
 
 
 def test_a_subject_may_be_kept_by_a_run_of_its_own(tree: Path) -> None:
-    kept_runs.main(["keep-nightly", "7 passed"])
+    nightly()
     (tree / "tests/rdma_c.py").write_text("other")
     assert due(tree)
     assert kept_runs.main(["keep-subject", "rdma", "3 passed"]) == 0
@@ -59,7 +67,7 @@ def test_a_subject_may_be_kept_by_a_run_of_its_own(tree: Path) -> None:
 
 
 def test_what_is_compiled_is_no_change(tree: Path) -> None:
-    kept_runs.main(["keep-nightly", "7 passed"])
+    nightly()
     (tree / "csrc" / "transport" / "a.so").touch()
     (tree / "csrc" / "other.cpp").touch()
     assert not due(tree)
@@ -72,7 +80,7 @@ def test_the_checksum_of_the_tarball_is_no_change(
     easyconfig = tree / "recipes" / "easybuild" / "gear.eb"
     easyconfig.parent.mkdir(parents=True)
     easyconfig.write_text(f"version = '1'\nchecksums = ['{'0' * 64}']\n")
-    kept_runs.main(["keep-nightly", "7 passed"])
+    nightly()
     easyconfig.write_text(f"version = '1'\nchecksums = ['{'1' * 64}']\n")
     assert not due(tree)
     easyconfig.write_text(f"version = '2'\nchecksums = ['{'1' * 64}']\n")
@@ -99,10 +107,6 @@ def test_the_last_lines_name_what_ran_where(tree: Path, capsys: pytest.CaptureFi
 
 
 def test_what_is_marked_nightly_is_due_until_it_has_passed_too(tree: Path) -> None:
-    def due_nightly() -> bool:
-        kept_runs.unchanged_since.cache_clear()
-        return kept_runs.main(["unchanged", "rdma", "nightly"]) == 1
-
     kept_runs.main(["keep-subject", "rdma", "3 passed"])
     assert due_nightly()
     kept_runs.main(["keep-subject", "rdma", "5 passed", "nightly"])
@@ -112,19 +116,50 @@ def test_what_is_marked_nightly_is_due_until_it_has_passed_too(tree: Path) -> No
     assert due_nightly()
 
 
+def due_nightly(subject: str = "rdma") -> bool:
+    kept_runs.unchanged_since.cache_clear()
+    return kept_runs.main(["unchanged", subject, "nightly"]) == 1
+
+
 def test_a_nightly_run_keeps_what_was_due_and_says_what_it_left_out(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_runs.main(["keep-subject", "rdma", "5 passed", "nightly"])
     rdma = (tree / "tests/kept/rdma.json").read_text()
-    subjects = {**kept_runs.SUBJECTS, "ssh": ["tests/rdma_*.py"]}
+    subjects = {**kept_runs.SUBJECTS, "ssh": ["tests/rdma_*.py"], "wheels": ["csrc"]}
     monkeypatch.setattr(kept_runs, "SUBJECTS", subjects)
-    kept_runs.main(["keep-nightly", "7 passed"])
+    nightly("wheels")
     assert (tree / "tests/kept/rdma.json").read_text() == rdma, "its date would not be the run's"
-    nightly = json.loads((tree / "tests/kept/nightly.json").read_text())
-    assert nightly["unchanged"] == f"rdma of {nightly['date']}"
-    kept_runs.unchanged_since.cache_clear()
-    assert kept_runs.main(["unchanged", "ssh", "nightly"]) == 0
+    kept = json.loads((tree / "tests/kept/nightly.json").read_text())
+    assert kept["without"] == f"rdma of {kept['date']}, wheels: due"
+    assert not due_nightly("ssh")
+    assert due_nightly("wheels")
+
+
+def test_files_that_change_while_it_runs_have_not_passed(tree: Path) -> None:
+    kept_runs.main(["begin-nightly"])
+    (tree / "tests/rdma_c.py").write_text("other")
+    kept_runs.main(["keep-nightly", "7 passed"])
+    assert due(tree)
+
+
+def test_a_subject_of_which_a_test_was_skipped_has_not_passed(tree: Path) -> None:
+    kept_runs.main(["begin-nightly"])
+    said = '<skipped message="this machine has no rdma (a test of rdma)"/>'
+    (tree / "build" / "pytest.xml").write_text(said)
+    kept_runs.main(["keep-nightly", "7 passed"])
+    assert due(tree)
+
+
+def test_what_passed_long_ago_is_due_at_night_alone(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all that it rests on is in files."""
+    kept_runs.main(["keep-subject", "rdma", "5 passed", "nightly"])
+    later = kept_runs._today() + datetime.timedelta(days=8)
+    monkeypatch.setattr(kept_runs, "_today", lambda: later)
+    assert due_nightly()
+    assert not due(tree)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class Footprint:
 
     def __post_init__(self) -> None:
         check_operation(self.operation)
-        most = {"bytes": 1 << 62, "blocks": 1 << 16, "threads": 1024, "shared": 228 << 10}
+        most = {"bytes": 1 << 62, "blocks": 1 << 16, "threads": 1024, "shared": 227 << 10}
         for name, largest in most.items():
             value = getattr(self, name)
             least = 1 if name in ("blocks", "threads") else 0

@@ -10,6 +10,9 @@ History& History::instance() {
 }
 
 void History::add(Operation operation) {
+  if (!has_begun_) {
+    return;
+  }
   const std::lock_guard guard(mutex_);
   if (operations_.size() < kMost) {
     operations_.push_back(std::move(operation));
@@ -19,6 +22,9 @@ void History::add(Operation operation) {
 }
 
 void History::add(Wait wait) {
+  if (!has_begun_) {
+    return;
+  }
   const std::lock_guard guard(mutex_);
   if (waits_.size() < kMost) {
     waits_.push_back(wait);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -8,8 +9,9 @@
 
 namespace gear::emu {
 
-/// What the operations of this process were, and when its threads waited for them, for a trace: the
-/// first of both, so that a job of days keeps its memory. Any thread may call.
+/// What the operations of this process were, and when its threads waited for them, for a trace, if
+/// somebody wants one: the first of both, so that a job of days keeps its memory. Any thread may
+/// call.
 class History {
  public:
   static constexpr size_t kMost = size_t{1} << 17;  ///< of each
@@ -32,6 +34,8 @@ class History {
   /// The one of this process. It is never destroyed: threads may be in it at the end.
   static History& instance();
 
+  /// From here on; before that nothing is kept, which a call would take half a microsecond for.
+  void begin() noexcept { has_begun_ = true; }
   void add(Operation operation);
   void add(Wait wait);
 
@@ -41,6 +45,7 @@ class History {
   uint64_t left_out() const;
 
  private:
+  std::atomic<bool> has_begun_{false};
   mutable std::mutex mutex_;
   std::vector<Operation> operations_;
   std::vector<Wait> waits_;

@@ -50,7 +50,7 @@ struct Tally {
   std::array<double, 6> seconds{};  ///< alone, by basis; the last: of no curve
   uint64_t late_calls = 0;          ///< whose values came after the modelled end
   double late_s = 0;
-  double waited_s = 0;  ///< by callers
+  double waited_s = 0;        ///< by callers
   uint64_t unseen_calls = 0;  ///< whose waits and ends nobody sees: streams of a GPU wait
 };
 std::map<std::string, Tally> tallies();
@@ -97,7 +97,6 @@ class Timing {
 
   uint64_t calls() const noexcept { return calls_; }
   Links links() const noexcept { return plan_.links; }
-  bool has_late_copies() const noexcept { return !plan_.copies.empty(); }
   bool has_one_clock() const noexcept { return plan_.has_one_clock; }
 
  private:

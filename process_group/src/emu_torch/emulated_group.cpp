@@ -6,7 +6,6 @@
 #include <pybind11/pybind11.h>
 
 #include <any>
-#include <atomic>
 #include <bit>
 #include <optional>
 #include <utility>
@@ -69,9 +68,6 @@ EmulatedGroup::List joined(const EmulatedGroup::Lists& lists) {
   return all;
 }
 
-// The device of the last operation on one: barriers name none, and mean it.
-std::atomic<int> last_gpu{-1};
-
 }  // namespace
 
 EmulatedGroup::Asked EmulatedGroup::asked(const at::Tensor& of, const auto& options) {
@@ -87,13 +83,13 @@ EmulatedGroup::Asked EmulatedGroup::asked(const List& of, const auto& options) {
   return asked(of.front(), options);
 }
 
-EmulatedGroup::EmulatedGroup(Members members, std::vector<int> world_ranks, Values::Inner inner,
+EmulatedGroup::EmulatedGroup(Members members, std::vector<int> world_ranks, Values::Inner on_host,
                              Plan plan, OnGpus on_gpus, Split split,
                              c10::intrusive_ptr<Options> options)
     : ::c10d::Backend(members.own(), members.size()),
       options_(std::move(options)),
       world_ranks_(std::move(world_ranks)),
-      values_(std::move(members), std::move(inner)),
+      values_(std::move(members), std::move(on_host)),
       timing_(std::make_shared<Timing>(std::move(plan))),
       split_(std::move(split)),
       on_gpus_(std::move(on_gpus)) {
@@ -142,67 +138,65 @@ void EmulatedGroup::never(HeldWork& work, const Name& name, int64_t why,
                           " s: ", Timing::never_words(why), ", as an event of the job says"));
 }
 
-double EmulatedGroup::real_seconds(const std::string& operation, uint64_t bytes) {
-  if (values_.is_alone()) {
-    return 0;
-  }
-  auto found = of_real_.find(operation);
-  if (found == of_real_.end()) {
-    found = of_real_.try_emplace(operation, on_gpus_.ask_real(operation)).first;
-  }
-  return found->second.at(bytes).seconds;
+Footprint EmulatedGroup::footprint(const char* operation, uint64_t bytes) const {
+  const auto found = on_gpus_.footprints.find(operation);
+  return found == on_gpus_.footprints.end() ? Footprint() : footprint_of(found->second, bytes);
 }
 
-// Where this process is the only real one, the time counts from the beginning of its own part;
-// where there are others, from the end of theirs, less what that takes: the last of them to come
-// counts, and the host does not know when that is.
+// The time counts from the beginning of its own part, which nobody has to tell: where other real
+// members come later, that part lasts until they have, and what comes behind waits for them again.
 EmulatedGroup::WorkPointer EmulatedGroup::run_on_gpu(const Name& name,
                                                      const Timing::Arrival& arrival, List results,
                                                      const Asked& asked, Values::Move move) {
-  TORCH_CHECK_VALUE(
-      !timing_->has_late_copies(), "[emu] a tensor on ", asked.device,
-      " was given, and the job has events 'slow' or 'jitter': they are for tensors of "
-      "the host, whose time of computing is known; leave them out");
+  TORCH_CHECK_VALUE(on_gpus_.refused.empty(), "[emu] a tensor on ", asked.device,
+                    " was given: ", on_gpus_.refused);
   if (arrival.never != 0) {
     auto work = work_of(name, arrival.began, std::move(results));
     never(*work, name, arrival.never, asked.timeout);
     return work;
   }
   Timing::unseen(name.operation);
-  const auto index = static_cast<int>(asked.device.index());
-  last_gpu = index;
-  const std::lock_guard guard(on_gpus_mutex_);
   const c10::impl::VirtualGuardImpl device(asked.device.type());
   const c10::DeviceGuard on_device(asked.device);
-  const Gpu& gpu = Gpu::of(asked.device, on_gpus_.load);
-  Line& line =
-      lines_.try_emplace(index, Line{device.getStreamFromGlobalPool(asked.device)}).first->second;
   const c10::Stream caller = device.getStream(asked.device);
+  c10::Event here(asked.device.type());
+  here.record(caller);  // also gives this thread a context, without which the driver does nothing
+  // These ask Python, or free what may wait for it: without the lock.
+  const Gpu& gpu = Gpu::of(asked.device, caller, on_gpus_.load);
+  if (!values_.is_alone()) {
+    std::call_once(connected_, [this] { values_.connect_gpus(on_gpus_.connect()); });
+  }
+  const uint64_t graph = Gpu::graph_of(caller);
+  if (graph == 0) {
+    StreamWork::tidy();
+  }
+
+  const std::lock_guard guard(on_gpus_mutex_);
+  const auto index = static_cast<int>(asked.device.index());
+  if (!lines_.contains(index)) {
+    lines_.emplace(index, Line{.stream = device.getStreamFromGlobalPool(asked.device)});
+  }
+  Line& line = lines_.at(index);
   const c10::Stream stream = asked.is_async ? line.stream : caller;
   if (stream != caller) {
-    c10::Event here(asked.device.type());
-    here.record(caller);
     here.block(stream);
   }
-  const uint64_t graph = Gpu::graph_of(stream);
-  if (line.last_end != nullptr && *line.last_stream != stream && line.last_graph == graph) {
-    line.last_end->block(stream);
+  std::optional<Line::Last>& last = graph == 0 ? line.last : line.last_captured;
+  if (last && last->stream != stream && last->graph == graph) {
+    last->end->block(stream);
   }
-  const double seconds = arrival.seconds - real_seconds(name.operation, arrival.bytes);
   {
     const c10::StreamGuard on_stream(stream);
-    const at::Tensor times = seconds > 0 ? gpu.times(stream) : at::Tensor();
-    if (seconds > 0 && values_.is_alone()) {
+    const bool is_held = arrival.seconds > 0;
+    const at::Tensor times = is_held ? gpu.times(stream) : at::Tensor();
+    if (is_held) {
       gpu.mark_began(stream, times);
     }
     move(time_of(asked.timeout));
-    if (seconds > 0) {
-      values_.is_alone() ? gpu.mark_valued(stream, times) : gpu.mark_both(stream, times);
-      const auto of_operation = on_gpus_.footprints.find(name.operation);
-      gpu.hold(stream, times, seconds, timing_->links(),
-               of_operation == on_gpus_.footprints.end()
-                   ? Footprint()
-                   : footprint_of(of_operation->second, arrival.bytes));
+    if (is_held) {
+      gpu.mark_valued(stream, times);
+      gpu.hold(stream, times, arrival.seconds, timing_->links(),
+               footprint(name.operation, arrival.bytes));
     }
   }
   std::any kept;
@@ -212,9 +206,8 @@ EmulatedGroup::WorkPointer EmulatedGroup::run_on_gpu(const Name& name,
   auto work =
       c10::make_intrusive<StreamWork>(rank_, name.type, name.title, stream, std::move(results),
                                       std::move(kept), graph != 0, asked.blocks);
-  line.last_stream = stream;
-  line.last_end = work->end();
-  line.last_graph = graph;
+  last = Line::Last{.stream = stream, .end = work->end(), .graph = graph};
+  last_gpu_ = index;
   return work;
 }
 
@@ -289,8 +282,8 @@ EmulatedGroup::WorkPointer EmulatedGroup::barrier(const ::c10d::BarrierOptions& 
   if (!device && !options.device_ids.empty()) {
     device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_ids.front()));
   }
-  if (!device && last_gpu >= 0) {
-    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(last_gpu));
+  if (!device && last_gpu_ >= 0) {
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(last_gpu_.load()));
   }
   if (!device || device->is_cpu()) {
     return run(kBarrier, 0, {}, {.device = at::kCPU, .timeout = options.timeout}, [](auto) {});
@@ -410,12 +403,10 @@ EmulatedGroup::WorkPointer EmulatedGroup::run_message(const Name& name, const Li
   }
   const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().device();
   if (!device.is_cpu()) {
+    TORCH_CHECK_VALUE(!begin, "[emu] a message of a tensor on ", device,
+                      " between real ranks: those of tensors of the host are allowed");
     return run_on_gpu(name, arrival, {}, {.device = device, .timeout = ::c10d::kUnsetTimeout},
-                      [tensors, begin](auto) {
-                        if (begin) {
-                          begin()->wait();
-                        }
-                      });
+                      [tensors](auto) {});
   }
   if (!begin) {
     auto work = work_of(name, arrival.began, {});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,10 +21,11 @@ namespace gear::emu {
 /// What a group needs to know of GPUs.
 struct OnGpus {
   Gpu::Load load{};
+  /// Makes the group of the real members for tensors on GPUs, where there are several.
+  std::function<Values::Inner()> connect{};
   /// By operation, each by ascending bytes.
   std::map<std::string, std::vector<Footprint>> footprints{};
-  /// What an operation takes among the real members alone: as long as their own part of it.
-  std::function<Curve(const std::string& operation)> ask_real{};
+  std::string refused{};  ///< why such tensors are, on all real members; empty: they are not
 };
 
 /// The process group `gear_emu` of torch.distributed: a group of which some members are real. Their
@@ -41,8 +43,8 @@ class EmulatedGroup final : public ::c10d::Backend {
                                       const std::vector<int>& members,
                                       const c10::intrusive_ptr<::c10d::Backend::Options>& options)>;
 
-  /// `world_ranks`: of its members, for messages.
-  EmulatedGroup(Members members, std::vector<int> world_ranks, Values::Inner inner, Plan plan,
+  /// `world_ranks`: of its members, for messages. `on_host`: of the real members, as Values has it.
+  EmulatedGroup(Members members, std::vector<int> world_ranks, Values::Inner on_host, Plan plan,
                 OnGpus on_gpus, Split split, c10::intrusive_ptr<Options> options);
   ~EmulatedGroup() override;
   EmulatedGroup(const EmulatedGroup&) = delete;
@@ -59,6 +61,7 @@ class EmulatedGroup final : public ::c10d::Backend {
     return split_(store, ranks, options);
   }
   ::c10d::ErrorType getError() override { return ::c10d::ErrorType::SUCCESS; }
+  void shutdown() override { values_.shut_down(); }
 
   using WorkPointer = c10::intrusive_ptr<::c10d::Work>;
   using List = std::vector<at::Tensor>;
@@ -120,7 +123,7 @@ class EmulatedGroup final : public ::c10d::Backend {
                   Values::Move move);
   WorkPointer run_on_gpu(const Name& name, const Timing::Arrival& arrival, List results,
                          const Asked& asked, Values::Move move);
-  double real_seconds(const std::string& operation, uint64_t bytes);
+  Footprint footprint(const char* operation, uint64_t bytes) const;
   c10::intrusive_ptr<HeldWork> work_of(const Name& name, Time began, List results) const;
   void never(HeldWork& work, const Name& name, int64_t why,
              std::chrono::milliseconds timeout) const;
@@ -140,15 +143,20 @@ class EmulatedGroup final : public ::c10d::Backend {
 
   // Of one GPU: its operations follow each other, whatever stream they are given to.
   struct Line {
+    struct Last {
+      c10::Stream stream;
+      std::shared_ptr<c10::Event> end;
+      uint64_t graph = 0;
+    };
     c10::Stream stream;  // of those that are asynchronous
-    std::optional<c10::Stream> last_stream{};
-    std::shared_ptr<c10::Event> last_end{};
-    uint64_t last_graph = 0;
+    std::optional<Last> last{};
+    std::optional<Last> last_captured{};
   };
   OnGpus on_gpus_;
+  std::once_flag connected_;
+  std::atomic<int> last_gpu_{-1};  // barriers name no device, and mean it
   std::mutex on_gpus_mutex_;
-  std::map<int, Line> lines_;             // by device
-  std::map<std::string, Curve> of_real_;  // by operation
+  std::map<int, Line> lines_;  // by device
 };
 
 }  // namespace gear::emu

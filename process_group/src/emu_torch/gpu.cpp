@@ -7,6 +7,7 @@
 
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace gear::emu {
 namespace {
@@ -23,14 +24,20 @@ Function* driver_function(const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 
-void check(int code, const char* what) {
-  if (code == 0) {
-    return;
-  }
+std::string words_of(int code) {
   const char* words = nullptr;
   driver_function<int(int, const char**)>("cuGetErrorString")(code, &words);
-  TORCH_CHECK(false, "[emu] ", what, ": CUDA says ", words == nullptr ? "nothing" : words, " (",
-              code, ")");
+  return c10::str("CUDA says ", words == nullptr ? "nothing" : words, " (", code, ")");
+}
+
+void check(int code, const char* what) {
+  TORCH_CHECK(code == 0, "[emu] ", what, ": ", words_of(code));
+}
+
+void check(int code, const char* what, const Footprint& footprint) {
+  TORCH_CHECK(code == 0, "[emu] ", what, " of ", footprint.blocks, " blocks of ", footprint.threads,
+              " threads and ", footprint.shared, " bytes of shared memory: ", words_of(code),
+              "; that is what the links say of NCCL's kernels: calibrate them on this GPU");
 }
 
 // As CUDA's driver knows it. Older torch has no name for that but its own for CUDA.
@@ -60,7 +67,7 @@ constexpr int kMostShared = 8;               // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SH
 
 }  // namespace
 
-Gpu& Gpu::of(at::Device device, const Load& load) {
+Gpu& Gpu::of(at::Device device, const c10::Stream& caller, const Load& load) {
   static std::mutex mutex;
   static auto& all = *new std::map<int, Gpu*>;
   {
@@ -69,6 +76,8 @@ Gpu& Gpu::of(at::Device device, const Load& load) {
       return *found->second;
     }
   }
+  TORCH_CHECK_VALUE(graph_of(caller) == 0, "[emu] the first operation on ", device,
+                    " is captured by a CUDA graph: make one before, as for NCCL");
   auto* const made = new Gpu(device, load);  // without the lock: it asks for Python's
   const std::lock_guard guard(mutex);
   return *all.try_emplace(device.index(), made).first->second;
@@ -93,29 +102,25 @@ void Gpu::launch(uintptr_t kernel, const c10::Stream& stream, const Footprint& f
   static auto* const allow = driver_function<int(uintptr_t, int, int)>("cuFuncSetAttribute");
   const c10::DeviceGuard on_device(stream.device());
   if (footprint.shared > kSharedOfAll) {
-    check(allow(kernel, kMostShared, static_cast<int>(footprint.shared)), "a hold's memory");
+    check(allow(kernel, kMostShared, static_cast<int>(footprint.shared)), "a hold", footprint);
   }
   check(launch(kernel, footprint.blocks, 1, 1, footprint.threads, 1, 1, footprint.shared,
                native(stream), arguments, nullptr),
-        "a hold");
+        "a hold", footprint);
 }
 
-void Gpu::mark(const c10::Stream& stream, const at::Tensor& times, int from, int to) const {
+void Gpu::mark(const c10::Stream& stream, const at::Tensor& times, int place) const {
   void* cells = times.data_ptr();
-  void* arguments[] = {&cells, &from, &to};
+  void* arguments[] = {&cells, &place};
   launch(kernels_.mark, stream, {}, arguments);
 }
 
 void Gpu::mark_began(const c10::Stream& stream, const at::Tensor& times) const {
-  mark(stream, times, 0, 1);
+  mark(stream, times, 0);
 }
 
 void Gpu::mark_valued(const c10::Stream& stream, const at::Tensor& times) const {
-  mark(stream, times, 1, 2);
-}
-
-void Gpu::mark_both(const c10::Stream& stream, const at::Tensor& times) const {
-  mark(stream, times, 0, 2);
+  mark(stream, times, 1);
 }
 
 void Gpu::hold(const c10::Stream& stream, const at::Tensor& times, double seconds, Links links,

@@ -26,17 +26,17 @@ class Gpu {
   /// Compiles the kernels for a GPU, the current one.
   using Load = std::function<Kernels()>;
 
-  /// Of that device; the first call makes it. It is never destroyed.
-  static Gpu& of(at::Device device, const Load& load);
+  /// Of that device; the first call makes it, and throws ValueError while `caller`, the stream of
+  /// this thread, is captured by a CUDA graph. It is never destroyed.
+  static Gpu& of(at::Device device, const c10::Stream& caller, const Load& load);
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
   /// When an operation began, and when its values were there: memory of the GPU, of `stream`.
   at::Tensor times(const c10::Stream& stream) const;
-  /// `stream` notes when it comes to this, in `times` as the one, the other, or both.
+  /// `stream` notes when it comes to this, in `times` as the one or the other.
   void mark_began(const c10::Stream& stream, const at::Tensor& times) const;
   void mark_valued(const c10::Stream& stream, const at::Tensor& times) const;
-  void mark_both(const c10::Stream& stream, const at::Tensor& times) const;
   /// `stream` goes on when `seconds` have passed since the operation began, alone on its links. The
   /// kernels that keep it from its place on the GPU, once its values are there, keep it longer.
   void hold(const c10::Stream& stream, const at::Tensor& times, double seconds, Links links,
@@ -49,7 +49,7 @@ class Gpu {
   Gpu(at::Device device, const Load& load);
   void launch(uintptr_t kernel, const c10::Stream& stream, const Footprint& footprint,
               void** arguments) const;
-  void mark(const c10::Stream& stream, const at::Tensor& times, int from, int to) const;
+  void mark(const c10::Stream& stream, const at::Tensor& times, int place) const;
 
   Kernels kernels_;
   at::Tensor in_flight_;  // on the GPU: by link

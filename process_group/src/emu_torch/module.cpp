@@ -112,16 +112,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<OnGpus>(module, "OnGpus")
       .def(py::init(
                [](std::function<std::pair<uintptr_t, uintptr_t>()> load,
+                  std::function<py::object()> connect,
                   const std::map<std::string,
                                  std::vector<std::tuple<uint64_t, unsigned, unsigned, unsigned>>>&
                       footprints,
-                  std::function<Curve(const std::string&)> ask_real) {
+                  std::string refused) {
                  OnGpus on_gpus{.load =
                                     [load = std::move(load)] {
                                       const auto [mark, hold] = load();
                                       return Kernels{.mark = mark, .hold = hold};
                                     },
-                                .ask_real = std::move(ask_real)};
+                                .connect =
+                                    [connect = std::move(connect)] {
+                                      const py::gil_scoped_acquire gil;
+                                      return held(connect());
+                                    },
+                                .refused = std::move(refused)};
                  for (const auto& [operation, found] : footprints) {
                    for (const auto& [bytes, blocks, threads, shared] : found) {
                      on_gpus.footprints[operation].push_back({bytes, blocks, threads, shared});
@@ -129,7 +135,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                  }
                  return on_gpus;
                }),
-           py::arg("load"), py::arg("footprints"), py::arg("ask_real"));
+           py::arg("load"), py::arg("connect"), py::arg("footprints"), py::arg("refused"));
   using Options = EmulatedGroup::Options;
   py::class_<Options, ::c10d::Backend::Options, c10::intrusive_ptr<Options>>(module, "Options")
       .def(py::init([](double timeout_s) {
@@ -141,8 +147,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                                                std::chrono::milliseconds)>;
   py::class_<EmulatedGroup, ::c10d::Backend, c10::intrusive_ptr<EmulatedGroup>>(module, "Group")
       .def(py::init([](std::vector<int> world_ranks, std::vector<int> real, int own,
-                       const py::object& on_host, const py::object& on_gpu, Plan plan,
-                       OnGpus on_gpus, PythonSplit split, c10::intrusive_ptr<Options> options) {
+                       const py::object& on_host, Plan plan, OnGpus on_gpus, PythonSplit split,
+                       c10::intrusive_ptr<Options> options) {
              const auto size = static_cast<int>(world_ranks.size());
              auto by_torch = [split = std::move(split)](const auto& store, const auto& members,
                                                         const auto& given) {
@@ -150,13 +156,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                return held(split(store, members, given->timeout));
              };
              return c10::make_intrusive<EmulatedGroup>(
-                 Members(size, std::move(real), own), std::move(world_ranks),
-                 Values::Inner{.host = held(on_host), .gpu = held(on_gpu)}, std::move(plan),
-                 std::move(on_gpus), std::move(by_torch), std::move(options));
+                 Members(size, std::move(real), own), std::move(world_ranks), held(on_host),
+                 std::move(plan), std::move(on_gpus), std::move(by_torch), std::move(options));
            }),
            py::arg("world_ranks"), py::arg("real"), py::arg("own"), py::arg("on_host"),
-           py::arg("on_gpu"), py::arg("plan"), py::arg("on_gpus"), py::arg("split"),
-           py::arg("options"));
+           py::arg("plan"), py::arg("on_gpus"), py::arg("split"), py::arg("options"));
   module.def("tallies", [] {
     py::dict all;
     for (const auto& [operation, tally] : tallies()) {
@@ -166,6 +170,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("operations", &operations_told);
   module.def("waits", &waits_told);
+  module.def("begin_history", [] { History::instance().begin(); });
   module.def("left_out", [] { return History::instance().left_out(); });
   module.attr("version") = GEAR_VERSION;
   module.attr("form") = 3;  // of this interface: gear/emu/library.py

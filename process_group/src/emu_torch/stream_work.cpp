@@ -68,10 +68,9 @@ StreamWork::StreamWork(int rank, ::c10d::OpType type, const char* title, const c
     recordFunctionEndCallback_();
     recordFunctionEndCallback_ = nullptr;
   }
-  if (!is_captured_) {
-    Left::instance().look();
-  }
 }
+
+void StreamWork::tidy() { Left::instance().look(); }
 
 StreamWork::~StreamWork() {
   if (kept_.has_value() && !is_captured_) {
@@ -92,14 +91,19 @@ bool StreamWork::wait(std::chrono::milliseconds timeout) {
     return true;
   }
   const auto begin = std::chrono::steady_clock::now();
+  auto next_interrupt = begin + base::kInterruptEvery;
   while (!end_->query()) {
-    const auto waited = std::chrono::steady_clock::now() - begin;
+    const auto now = std::chrono::steady_clock::now();
+    const auto waited = now - begin;
     if (timeout > std::chrono::milliseconds::zero() && waited >= timeout) {
       C10_THROW_ERROR(DistBackendError, c10::str("[emu] an operation has not ended within ",
                                                  timeout.count(), " ms, as wait() was given"));
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
-    base::check_interrupt();
+    if (now >= next_interrupt) {
+      base::check_interrupt();
+      next_interrupt = now + base::kInterruptEvery;
+    }
   }
   return true;
 }
@@ -115,7 +119,12 @@ void StreamWork::abort() {
 c10::intrusive_ptr<c10::ivalue::Future> StreamWork::getFuture() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(
       c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{stream_.device()});
-  const c10::StreamGuard on_stream(stream_);
+  // Its event is of the stream that is current now, which has to be here and no further.
+  const VirtualGuardImpl device(stream_.device_type());
+  const c10::Stream here =
+      is_captured_ ? stream_ : device.getStreamFromGlobalPool(stream_.device());
+  end_->block(here);
+  const c10::StreamGuard on_stream(here);
   future->markCompleted(at::IValue(results_));
   return future;
 }

@@ -30,9 +30,16 @@ void check_dense(const at::Tensor& tensor) {
                     "[emu] a sparse tensor was given: all_reduce by SUM takes them");
 }
 
+void check_together(const at::Tensor& one, const at::Tensor& other) {
+  TORCH_CHECK_VALUE(one.device() == other.device(), "[emu] tensors on ", one.device(), " and ",
+                    other.device(),
+                    " were given to one operation: those of one device are allowed");
+}
+
 void check_dense(const List& tensors) {
   for (const at::Tensor& tensor : tensors) {
     check_dense(tensor);
+    check_together(tensor, tensors.front());
   }
 }
 
@@ -73,6 +80,7 @@ at::Tensor flat(const at::Tensor& tensor) { return tensor.contiguous().view({-1}
 void check_same(const at::Tensor& one, const at::Tensor& other, const char* what) {
   TORCH_CHECK_VALUE(one.scalar_type() == other.scalar_type(), "[emu] ", what, ": ",
                     one.scalar_type(), " and ", other.scalar_type(), " do not go together");
+  check_together(one, other);
 }
 
 // That `whole` is as long as `times` of `part`.
@@ -103,17 +111,22 @@ void check_sum(const at::Tensor& tensor, const ReduceOp& op) {
 }  // namespace
 
 ::c10d::Backend& Values::inner(at::Device device) const {
-  const auto& one = device.is_cpu() ? inner_.host : inner_.gpu;
-  TORCH_CHECK_VALUE(one != nullptr, "[emu] a tensor on ", device,
-                    " was given, and the real ranks cannot exchange it: this torch has no NCCL");
+  const Inner& one = device.is_cpu() ? host_ : gpu_;
+  TORCH_CHECK(one != nullptr, "[emu] the real ranks have no group for tensors on ", device);
   return *one;
 }
 
 void Values::set_timeout(std::chrono::milliseconds timeout) {
-  for (const auto& one : {inner_.host, inner_.gpu}) {
+  for (const Inner& one : {host_, gpu_}) {
     if (one != nullptr) {
       one->setTimeout(timeout);
     }
+  }
+}
+
+void Values::shut_down() {
+  if (gpu_ != nullptr) {
+    gpu_->shutdown();
   }
 }
 
@@ -210,6 +223,7 @@ void Values::finish(at::Tensor& tensor, const ReduceOp& op) const {
 Move Values::all_reduce(const List& tensors, const Op& op) const {
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor);
+    check_together(tensor, tensors.front());
     TORCH_CHECK_VALUE(tensor.layout() == at::kStrided || op.op_ == ReduceOp::SUM,
                       "[emu] another reduction than SUM of a sparse tensor was asked for");
     check_sum(tensor, op);
@@ -504,6 +518,7 @@ Move Values::all_to_all(const List& outputs, const List& inputs) const {
   check_each(inputs.size(), "inputs of an all_to_all");
   check_dense(outputs);
   check_dense(inputs);
+  check_together(outputs.front(), inputs.front());
   return [this, outputs, inputs](Wait wait) {
     const UnseenGuard unseen;
     List mine;

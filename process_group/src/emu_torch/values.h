@@ -29,22 +29,26 @@ class Values {
   /// Of the group of real members, a wait may last so long.
   using Move = std::function<void(std::chrono::milliseconds wait)>;
   using Largest = std::array<int64_t, 3>;
-  /// Groups of the real members. `host` is null where this process is the only one, and `gpu` where
-  /// torch has none for GPUs here.
-  struct Inner {
-    c10::intrusive_ptr<::c10d::Backend> host{};
-    c10::intrusive_ptr<::c10d::Backend> gpu{};
-  };
+  using Inner = c10::intrusive_ptr<::c10d::Backend>;
 
-  Values(Members members, Inner inner) : members_(std::move(members)), inner_(std::move(inner)) {}
+  /// `inner`: a group of the real members for tensors of the host; null where this process is the
+  /// only one.
+  Values(Members members, Inner inner) : members_(std::move(members)), host_(std::move(inner)) {}
 
   const Members& members() const noexcept { return members_; }
-  bool is_alone() const noexcept { return inner_.host == nullptr; }
+  bool is_alone() const noexcept { return host_ == nullptr; }
+  /// The same for tensors on GPUs, before the first of them.
+  void connect_gpus(Inner inner) { gpu_ = std::move(inner); }
   /// Of the real members, for tensors of that device; where it is_alone() there is none.
   ::c10d::Backend& inner(at::Device device) const;
   void set_timeout(std::chrono::milliseconds timeout);
+  /// What GPUs have been given is waited for.
+  void shut_down();
   /// Gives the groups of the real members up; nothing is called afterwards.
-  void leave() noexcept { inner_ = {}; }
+  void leave() noexcept {
+    host_.reset();
+    gpu_.reset();
+  }
 
   Move broadcast(const List& tensors, int64_t root) const;
   /// Each by itself. A sparse one by SUM alone, as gloo has it.
@@ -82,7 +86,8 @@ class Values {
   void finish(at::Tensor& tensor, const Op& op) const;
 
   Members members_;
-  Inner inner_;
+  Inner host_;
+  Inner gpu_;
 };
 
 }  // namespace gear::emu
