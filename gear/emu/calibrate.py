@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -168,6 +169,12 @@ def _timed_on_gpu(call: Callable[[], object], calls: int) -> float:
         _synchronize()
         if not _longest(float(is_behind)):  # of all ranks: they make as many calls
             break
+    else:
+        warnings.warn(
+            f"[emu] calibrate: the host takes more than {gate_s / calls * 1e3:.1f} ms for a call:"
+            " what is measured is the host",
+            stacklevel=2,
+        )
     return float(began.elapsed_time(ended)) / 1e3 / calls
 
 
