@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="0b4f33b41f6724d7172f7e10ab509f7e359fdb088e1402a2a3d660e8037d188f")
+    version("0.1.0", sha256="07ddac0440626a8894014de27f101c79a0212a11e787e81c2e4be1fb3d3e5897")
 
     variant(
         "c10d",
