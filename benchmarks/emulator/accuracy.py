@@ -62,7 +62,7 @@ def main() -> int:
             chosen.json.write_text(json.dumps(found, indent=1) + "\n")
 
     if "collectives".startswith(chosen.only) or "collectives" in words:
-        command = [str(HERE / "collectives.py"), f"--largest={chosen.largest}"]
+        command = [str(HERE / "operations.py"), f"--largest={chosen.largest}"]
         found["collectives"] = {way: run(way, command, chosen) for way in ("torch", "emulated")}
         show_collectives(found["collectives"])
         keep()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from docs.documents import ROOT
+
+import gear.emu as emu
 
 torch = pytest.importorskip("torch")
 
@@ -38,12 +41,11 @@ def test_models_are_of_their_published_sizes(name: str) -> None:
 @pytest.mark.parametrize("program", ["vgg19 ddp", "t5-large fsdp2"])
 def test_a_program_runs_real_and_emulated(program: str, tmp_path: Path) -> None:
     out, links = tmp_path / "out.json", tmp_path / "links.json"
-    import gear.emu as emu
-
     emu.Links.load("hgx-h100").save(links)
     command = [sys.executable, FOLDER / "accuracy.py", f"--links={links}", f"--json={out}"]
     words = ["--small", "--steps=2", "--largest=2048", f"--only=collectives,{program}"]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchrun has it: sums are of the same order
+    done = subprocess.run([*command, *words], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["collectives"]["torch"].keys() == found["collectives"]["emulated"].keys()
@@ -51,8 +53,10 @@ def test_a_program_runs_real_and_emulated(program: str, tmp_path: Path) -> None:
     assert {way: len(told[0]["ms"]) for way, told in ways.items()} == dict.fromkeys(
         ("torch", "emulated", "all real"), 2
     )
-    # All real ranks train as by torch's own backend, to the bit; one of two begins as they do.
+    # All real ranks train as by torch's own backend, to the bit; one of two begins as they do, where
+    # it has all parameters.
     assert ways["all real"][0]["losses"] == ways["torch"][0]["losses"]
-    assert ways["emulated"][0]["losses"][0] == ways["torch"][0]["losses"][0]
+    if "ddp" in program:
+        assert ways["emulated"][0]["losses"][0] == ways["torch"][0]["losses"][0]
     assert f"\n{program}" in done.stdout
     assert "collective, bytes" in done.stdout

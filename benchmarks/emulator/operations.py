@@ -2,8 +2,8 @@
 """What torch.distributed's operations take, one after the other, as `gear emu calibrate` measures:
 under torchrun those of NCCL, under `gear emu run` those that are emulated.
 
-    torchrun --nproc-per-node 2 benchmarks/emulator/collectives.py
-    gear emu run -N 2 --links links.json -- python benchmarks/emulator/collectives.py
+    torchrun --nproc-per-node 2 benchmarks/emulator/operations.py
+    gear emu run -N 2 --links links.json -- python benchmarks/emulator/operations.py
 
 Prints one line of JSON on rank 0: us by operation and bytes.
 """
