@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="07ddac0440626a8894014de27f101c79a0212a11e787e81c2e4be1fb3d3e5897")
+    version("0.1.0", sha256="431fa4a3b1877f1c3b33f47130b41ffbcdc941f7db901421d0dbf15998625f0f")
 
     variant(
         "c10d",
