@@ -53,8 +53,8 @@ def test_a_program_runs_real_and_emulated(program: str, tmp_path: Path) -> None:
     assert {way: len(told[0]["ms"]) for way, told in ways.items()} == dict.fromkeys(
         ("torch", "emulated", "all real"), 2
     )
-    # All real ranks train as by torch's own backend, to the bit; one of two begins as they do, where
-    # it has all parameters.
+    # All real ranks train as by torch's own backend, to the bit; one of two begins as they do,
+    # where it has all parameters.
     assert ways["all real"][0]["losses"] == ways["torch"][0]["losses"]
     if "ddp" in program:
         assert ways["emulated"][0]["losses"][0] == ways["torch"][0]["losses"][0]
