@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="431fa4a3b1877f1c3b33f47130b41ffbcdc941f7db901421d0dbf15998625f0f")
+    version("0.1.0", sha256="32b281c0d53bbd0f94bf9090b078492335b20257327858ccf194ea6a7b528618")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="431fa4a3b1877f1c3b33f47130b41ffbcdc941f7db901421d0dbf15998625f0f")
+    version("0.1.0", sha256="32b281c0d53bbd0f94bf9090b078492335b20257327858ccf194ea6a7b528618")
 
     variant(
         "c10d",
