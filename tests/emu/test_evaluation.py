@@ -37,6 +37,7 @@ def test_models_are_of_their_published_sizes(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("program", ["vgg19 ddp", "t5-large fsdp2"])
 def test_a_program_runs_real_and_emulated(program: str, tmp_path: Path) -> None:
