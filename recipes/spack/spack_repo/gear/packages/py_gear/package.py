@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="32b281c0d53bbd0f94bf9090b078492335b20257327858ccf194ea6a7b528618")
+    version("0.1.0", sha256="12732c6bf0999c39fcddcd3c544ba14f1ce0c300021ea0c45f86a3596d9ad8c3")
 
     variant(
         "c10d",
