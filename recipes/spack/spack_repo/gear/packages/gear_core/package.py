@@ -14,7 +14,7 @@ class GearCore(CMakePackage, GearBuild):
     url = "https://files.pythonhosted.org/packages/source/g/gear-replay/gear_replay-0.1.0.tar.gz"
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="12732c6bf0999c39fcddcd3c544ba14f1ce0c300021ea0c45f86a3596d9ad8c3")
+    version("0.1.0", sha256="69961308a738c10ec912b9bfc09d40ba10a03ebea9fb2abd9855507efc9657e2")
 
     def cmake_args(self):
         options = {**self.gear_options(), "GEAR_BUILD_PYTHON": "OFF"}

@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="12732c6bf0999c39fcddcd3c544ba14f1ce0c300021ea0c45f86a3596d9ad8c3")
+    version("0.1.0", sha256="69961308a738c10ec912b9bfc09d40ba10a03ebea9fb2abd9855507efc9657e2")
 
     variant(
         "c10d",
