@@ -104,7 +104,8 @@ SUBJECTS = {
     ],
     "slurm": [
         *("slurm", "modulefiles", "gear/distributed", "gear/train", "gear/cli/*.py"),
-        *("gear/cli/slurm", "gear/cli/launch", "gear/cli/emu/job.py", "gear/cli/emu/run.py"),
+        *("gear/cli/bench", "gear/cli/slurm", "gear/cli/launch"),
+        *("gear/cli/emu/job.py", "gear/cli/emu/run.py"),
         *("tests/slurm", "tests/nodes/virtual.sh"),
         *("tests/distribution/slurm_*.py", "tests/distribution/test_slurm_*.py"),
     ],
