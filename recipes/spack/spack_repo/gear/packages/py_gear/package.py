@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="69961308a738c10ec912b9bfc09d40ba10a03ebea9fb2abd9855507efc9657e2")
+    version("0.1.0", sha256="c8693e1ca2222776b5754204d18d38c29a0de14b228ddeb5fdda21bf15a3b036")
 
     variant(
         "c10d",
