@@ -121,6 +121,14 @@ Pipeline::State state_of(const py::dict& saved) {
 }
 
 class PyCollector {
+  // Without the GIL, and as the only call of this loader.
+  template <class Call>
+  auto alone(Call call) {
+    const py::gil_scoped_release release;
+    const OneThread::Turn turn(calls_);
+    return call();
+  }
+
  public:
   PyCollector(std::shared_ptr<store::Shard> shard, const LoaderOptions& options,
               std::optional<std::shared_ptr<BufferPeers>> peers)
@@ -184,20 +192,13 @@ class PyCollector {
   }
 
   void end() {
-    const py::gil_scoped_release release;
-    const OneThread::Turn turn(calls_);
-    pipeline_->end();
+    alone([&] { pipeline_->end(); });
   }
 
   bool out_of_step() const { return pipeline_->out_of_step(); }
 
   py::dict state() {
-    Pipeline::State state;
-    {
-      const py::gil_scoped_release release;
-      const OneThread::Turn turn(calls_);
-      state = pipeline_->state();
-    }
+    const Pipeline::State state = alone([&] { return pipeline_->state(); });
     py::list pending;
     for (const Pipeline::PendingBatch& batch : state.pending) {
       const py::array_t<uint8_t> data(static_cast<py::ssize_t>(batch.data.size()),
@@ -225,16 +226,12 @@ class PyCollector {
   // Throws for a state that restore() would refuse for its batches.
   void check(const py::dict& saved) {
     const Pipeline::State state = state_of(saved);
-    const py::gil_scoped_release release;
-    const OneThread::Turn turn(calls_);
-    pipeline_->check(state);
+    alone([&] { pipeline_->check(state); });
   }
 
   void restore(const py::dict& saved) {
     const Pipeline::State state = state_of(saved);
-    const py::gil_scoped_release release;
-    const OneThread::Turn turn(calls_);
-    pipeline_->restore(state);
+    alone([&] { pipeline_->restore(state); });
   }
 
   py::dict stats() {
@@ -273,14 +270,10 @@ class PyCollector {
   }
 
   void set_beta(double beta) {
-    const py::gil_scoped_release release;
-    const OneThread::Turn turn(calls_);
-    pipeline_->set_beta(beta);
+    alone([&] { pipeline_->set_beta(beta); });
   }
   uint64_t batches_per_epoch() {
-    const py::gil_scoped_release release;
-    const OneThread::Turn turn(calls_);
-    return pipeline_->batches_per_epoch();
+    return alone([&] { return pipeline_->batches_per_epoch(); });
   }
 
  private:

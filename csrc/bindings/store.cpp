@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "bindings/arrays/input_rows.h"
+#include "bindings/arrays/updates.h"
 #include "store/checkpoint/manifest.h"
 #include "store/checkpoint/snapshot.h"
 #include "store/shard.h"
@@ -72,6 +72,16 @@ void with_settled(store::Shard& shard, Look look) {
   look(shard.index());
 }
 
+// A function of a shard: what `look` finds in its index.
+template <class Look>
+auto under_lock(Look look) {
+  return [look](store::Shard& shard) {
+    const py::gil_scoped_release release;
+    const auto lock = shard.lock();
+    return look(shard.index());
+  };
+}
+
 py::dict stats(store::Shard& shard) {
   store::Counters counters;
   uint64_t steps = 0, episodes = 0, anchors = 0, pages = 0, pages_free = 0;
@@ -138,27 +148,6 @@ py::list episodes(store::Shard& shard) {
                              row.runs.data())));
   }
   return list;
-}
-
-uint64_t update(store::Shard& shard, const Ids& ids, const Priorities& priorities) {
-  check_update(ids, priorities);
-  const std::span given_ids(ids.data(), static_cast<size_t>(ids.size()));
-  const std::span given(priorities.data(), static_cast<size_t>(priorities.size()));
-  return shard.update(given_ids, given);
-}
-
-// Arrays in the host's memory, by address.
-uint64_t update_at(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count) {
-  return shard.update({reinterpret_cast<const int64_t*>(ids), count},
-                      {reinterpret_cast<const float*>(priorities), count});
-}
-
-// Arrays in a GPU's memory, by address.
-void update_from_device(store::Shard& shard, uintptr_t ids, uintptr_t priorities, uint64_t count,
-                        uintptr_t stream) {
-  const py::gil_scoped_release release;
-  shard.update_from_device(reinterpret_cast<const int64_t*>(ids),
-                           reinterpret_cast<const float*>(priorities), count, stream);
 }
 
 py::array_t<float> priorities_of(store::Shard& shard, const Ids& ids) {
@@ -239,7 +228,8 @@ void register_store(py::module_& module) {
       },
       py::arg("columns"), "Checks columns (name, shape, dtype); returns (step_bytes, hash).");
 
-  py::class_<store::Shard, std::shared_ptr<store::Shard>>(module, "Shard")
+  py::class_<store::Shard, std::shared_ptr<store::Shard>> shard(module, "Shard");
+  shard
       .def(py::init(&make_shard), py::arg("columns"), py::kw_only(), py::arg("capacity"),
            py::arg("page_steps"), py::arg("tier"), py::arg("name"), py::arg("evict"),
            py::arg("max_times_sampled"), py::arg("owner"), py::arg("rate_limit"))
@@ -252,35 +242,21 @@ void register_store(py::module_& module) {
       .def_property_readonly(
           "forked", &store::Shard::forked,
           "Whether this is a copy, in a forked child of the process that made it.")
-      .def_property_readonly("num_steps",
-                             [](store::Shard& shard) {
-                               const py::gil_scoped_release release;
-                               const auto lock = shard.lock();
-                               return shard.index().state().num_steps;
-                             })
-      .def_property_readonly("num_episodes",
-                             [](store::Shard& shard) {
-                               const py::gil_scoped_release release;
-                               const auto lock = shard.lock();
-                               return shard.index().state().num_episodes;
-                             })
+      .def_property_readonly("num_steps", under_lock([](const store::Index& index) {
+                               return index.state().num_steps;
+                             }))
+      .def_property_readonly("num_episodes", under_lock([](const store::Index& index) {
+                               return index.state().num_episodes;
+                             }))
       .def_property_readonly("num_bytes",
                              [](store::Shard& shard) {
                                const py::gil_scoped_release release;
                                return shard.bytes();
                              })
-      .def_property_readonly("identity",
-                             [](store::Shard& shard) {
-                               const py::gil_scoped_release release;
-                               const auto lock = shard.lock();
-                               return shard.index().state().identity;
-                             })
+      .def_property_readonly(
+          "identity", under_lock([](const store::Index& index) { return index.state().identity; }))
       .def("take_seed_number",
-           [](store::Shard& shard) {
-             const py::gil_scoped_release release;
-             const auto lock = shard.lock();
-             return shard.index().take_seed_number();
-           })
+           under_lock([](store::Index& index) { return index.take_seed_number(); }))
       .def(
           "pass_seed_numbers",
           [](store::Shard& shard, uint64_t below) {
@@ -299,11 +275,8 @@ void register_store(py::module_& module) {
           py::arg("rate_limit"))
       .def("stats", &stats)
       .def("episodes", &episodes)
-      .def("update", &update, py::arg("ids"), py::arg("priorities"))
-      .def("update_at", &update_at, py::arg("ids"), py::arg("priorities"), py::arg("count"))
-      .def("update_from_device", &update_from_device, py::arg("ids"), py::arg("priorities"),
-           py::arg("count"), py::arg("stream"))
       .def("priorities", &priorities_of, py::arg("ids"));
+  def_updates(shard);
   module.attr("CHECKPOINT_FORMAT") = store::kCheckpointFormat;
   module.def("save", &save, py::arg("shard"), py::arg("path"));
   module.def("load", &load, py::arg("path"), py::kw_only(), py::arg("tier"), py::arg("name"),

@@ -62,10 +62,4 @@ class InputRows {
   alignas(8) std::byte scalar_[8];
 };
 
-/// What `update` takes.
-using Ids = py::array_t<int64_t, py::array::c_style>;
-using Priorities = py::array_t<float, py::array::c_style | py::array::forcecast>;
-/// Throws InvalidArgument unless there is one priority an id, both one-dimensional.
-void check_update(const Ids& ids, const Priorities& priorities);
-
 }  // namespace gear::bindings
