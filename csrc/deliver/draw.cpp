@@ -30,14 +30,11 @@ Draw::~Draw() {
   shard_.undraw();
 }
 
-bool Draw::wait(const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
-                Priorities priorities) {
-  const bool looks =
-      priorities == Priorities::kOfIndex && select::needs_priorities(options.sampler);
+bool Draw::wait(const LoaderOptions& options, const store::SumTree& offered, bool looks, bool ahead,
+                std::optional<double> timeout_s) {
   if (looks) {
     static_cast<void>(shard_.settle(lock_));  // false: the draw that is out is waited for
   }
-  const store::SumTree& offered = select::counted(options.sampler, shard_.index());
   if (!shard_.rate_limiter().active() && offered.total() == 0) {
     if (ahead) {
       return false;
@@ -53,18 +50,9 @@ bool Draw::wait(const LoaderOptions& options, bool ahead, std::optional<double> 
   return false;
 }
 
-store::Read Draw::commit(uint64_t items, TakenBatch& taken) {
-  taken = {shard_, shard_.take(items)};
+void Draw::commit(uint64_t items, TakenBatch& taken, store::Read* read) {
+  taken = {shard_, shard_.commit(lock_, items, read)};
   committed_ = true;
-  store::Read read = shard_.begin_read();
-  lock_.unlock();
-  shard_.notify_progress();
-  return read;
-}
-
-TakenBatch taken_again(store::Shard& shard, uint64_t items, std::span<const uint64_t> uses,
-                       uint64_t draws, store::Unit unit) {
-  return {shard, shard.take_again(uses, draws, items, unit)};
 }
 
 void TakenBatch::deliver() {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "deliver/request.h"
@@ -36,32 +35,25 @@ class TakenBatch {
 /// lock where it was given up meanwhile.
 class Draw {
  public:
-  /// Whose priorities a law that needs them looks at.
-  enum class Priorities : uint8_t { kOfIndex, kOfMirror };
-
   Draw(store::Shard& shard, std::unique_lock<std::mutex>& lock) : shard_(shard), lock_(lock) {}
   ~Draw();
   Draw(const Draw&) = delete;
   Draw& operator=(const Draw&) = delete;
 
-  /// Waits up to timeout_s until a batch may be drawn, and for the GPUs that are ahead with
-  /// priorities of the index that the law looks at; false when none may. Throws InvalidArgument
-  /// where nothing is offered and no rate limiter says to wait for it, unless `ahead`.
-  bool wait(const LoaderOptions& options, bool ahead, std::optional<double> timeout_s,
-            Priorities priorities = Priorities::kOfIndex);
+  /// Waits up to timeout_s until a batch may be drawn of what is `offered`, and, where the law
+  /// `looks` at priorities of the index, for the GPUs that are ahead with them; false when none
+  /// may. Throws InvalidArgument where nothing is offered and no rate limiter says to wait for it,
+  /// unless `ahead`.
+  bool wait(const LoaderOptions& options, const store::SumTree& offered, bool looks, bool ahead,
+            std::optional<double> timeout_s);
 
-  /// Ends it, and gives the lock up: `items` are `taken`, from the rate limiter too, and who waits
-  /// for the limiter is told. The pages that they lie in are kept until the read ends.
-  store::Read commit(uint64_t items, TakenBatch& taken);
+  /// Ends it, and gives the lock up: `items` are `taken`. `read`: as Shard::commit().
+  void commit(uint64_t items, TakenBatch& taken, store::Read* read);
 
  private:
   store::Shard& shard_;
   std::unique_lock<std::mutex>& lock_;
   bool committed_ = false;
 };
-
-/// What the batch in flight took of this shard, taken again: see Source::take_again().
-TakenBatch taken_again(store::Shard& shard, uint64_t items, std::span<const uint64_t> uses,
-                       uint64_t draws, store::Unit unit);
 
 }  // namespace gear::deliver

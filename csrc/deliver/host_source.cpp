@@ -24,6 +24,7 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, Request request,
     : shard_(std::move(shard)),
       options_(std::move(request.options)),
       stage_(std::move(stage)),
+      looks_(select::needs_priorities(options_.sampler)),
       pool_(base::ThreadPool::shared()) {
   auto lock = shard_->lock();
   facts_.layout = std::move(request.layout);
@@ -32,8 +33,9 @@ HostSource::HostSource(std::shared_ptr<store::Shard> shard, Request request,
   // Of staged batches as many again are on their way to the GPU.
   const size_t most_blocks = (options_.prefetch + 2) * (stage_ ? 2 : 1);
   blocks_ = make_host_blocks(facts_.layout->bytes, most_blocks, stage_ ? stage_->device() : -1);
-  if (select::needs_priorities(options_.sampler)) {
-    static_cast<void>(shard_->settle(lock));  // the law looks at priorities when it draws
+  facts_.counts_in = shard_.get();
+  if (looks_) {
+    static_cast<void>(shard_->settle(lock));
   }
   shard_->rate_limiter().check_batch(options_.batch_size);
   sampler_.emplace(options_.sampler, shard_->index());
@@ -60,7 +62,7 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
   auto lock = shard_->lock();
   store::Index& index = shard_->index();
   Draw draw(*shard_, lock);
-  if (!draw.wait(options_, ahead, timeout_s)) {
+  if (!draw.wait(options_, sampler_->offered(), looks_, ahead, timeout_s)) {
     return false;
   }
   if (ahead && sampler_->is_weightless(index)) {
@@ -85,7 +87,7 @@ bool HostSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s) {
     const base::NvtxRange range("gear.plan");
     make_plan(index, shard_->layout(), job.selection, job.batch, job.plan);
   }
-  job.read = draw.commit(job.selection.size(), job.taken);
+  draw.commit(job.selection.size(), job.taken, &job.read);
   if (!stage_ && job.batch.bytes < options_.hand_over_bytes) {
     gather(job);
   } else {
@@ -191,15 +193,6 @@ void HostSource::fill(Job& job, std::span<const std::byte> bytes) {
   if (stage_) {
     stage_->send(job.batch);
   }
-}
-
-void HostSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) {
-  job.taken = taken_again(*shard_, job.batch.items, uses, draws, options_.sampler.unit);
-}
-
-uint64_t HostSource::batches_per_epoch() {
-  const auto lock = shard_->lock();
-  return select::batches_per_epoch(options_.sampler, shard_->index(), options_.batch_size);
 }
 
 void HostSource::report(Stats& stats) {

@@ -52,9 +52,7 @@ class HostSource final : public Source {
   bool draw(Job& job, bool ahead, std::optional<double> timeout_s) override;
   void finish(Job& job) override;
   void fill(Job& job, std::span<const std::byte> bytes) override;
-  void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   select::Law& law() override { return sampler_->law(); }
-  uint64_t batches_per_epoch() override;
   void report(Stats& stats) override;
 
  private:
@@ -79,6 +77,7 @@ class HostSource final : public Source {
   std::shared_ptr<HostBlockPool> blocks_;
   std::unique_ptr<Stage> stage_;
   std::optional<select::Sampler> sampler_;
+  bool looks_;  ///< at priorities, when it draws
   base::ThreadPool& pool_;
 
   std::mutex mutex_;  ///< of what follows

@@ -227,9 +227,13 @@ void Pipeline::restore(const State& state) {
   // Nothing is refused any more.
   drop_pending();
   in_->pending = std::move(jobs);
-  for (size_t i = 0; i < state.pending.size(); ++i) {
-    if (!state.pending[i].epoch_end) {
-      source.take_again(*in_->pending[i], state.pending[i].uses, state.pending[i].draws);
+  store::Shard* const shard = source.facts().counts_in;
+  for (size_t i = 0; i < state.pending.size() && shard != nullptr; ++i) {
+    const PendingBatch& pending = state.pending[i];
+    if (!pending.epoch_end) {
+      in_->pending[i]->taken = {*shard,
+                                shard->take_again(pending.uses, pending.draws, pending.items,
+                                                  source.law().options().unit)};
     }
   }
 }

@@ -73,6 +73,7 @@ class Source {
     plan::Path path = plan::Path::kHost;
     memory::Tier tier = memory::Tier::kHost;
     bool selects_on_device = false;
+    store::Shard* counts_in = nullptr;  ///< takes what batches draw of it; null: nobody counts
   };
 
   virtual ~Source() = default;
@@ -104,10 +105,6 @@ class Source {
   /// Makes of the job a finished batch of these bytes; its items and rows are set.
   virtual void fill(Job& job, std::span<const std::byte> bytes) = 0;
 
-  /// The job's batch was in flight when its state was saved, and took these draws of this rank's
-  /// shard: takes them again. Nothing where a source counts none.
-  virtual void take_again(Job&, std::span<const uint64_t> /*uses*/, uint64_t /*draws*/) {}
-
   /// No batch is drawn any more: waits until threads of the source's own have come to their end,
   /// which destroying it does too, deaf to base::check_interrupt.
   virtual void end() {}
@@ -121,8 +118,12 @@ class Source {
 
   /// What it draws by; only draw() uses it.
   virtual select::Law& law() = 0;
-  /// 0 where a law has no epochs.
-  virtual uint64_t batches_per_epoch() = 0;
+  /// 0 where a law has no epochs. That of the shard which it counts in, unless it says otherwise.
+  virtual uint64_t batches_per_epoch() {
+    const auto lock = facts_.counts_in->lock();
+    return select::batches_per_epoch(law().options(), facts_.counts_in->index(),
+                                     facts_.layout->batch_size);
+  }
 
   /// Adds gather_s, and what else of `stats` the pipeline cannot know. From any thread.
   virtual void report(Stats& stats) = 0;

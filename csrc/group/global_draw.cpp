@@ -102,7 +102,7 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
   }
   write_parcels(out);
   shard_.pages().flush();
-  out.read = draw.commit(out.items, taken);
+  draw.commit(out.items, taken, &out.read);
   return Round::kDrawn;
 }
 

@@ -42,6 +42,7 @@ GroupSource::GroupSource(LoaderParts parts)
       pack_below_(parts.pack_below) {
   facts_.layout = std::move(parts.layout);
   facts_.tier = shard_.options().tier;
+  facts_.counts_in = &shard_;
   mover_ = make_mover();
   board_ = std::make_shared<ReadBoard>(*peers_, parts.number, *control_);
   transport::on_all(*control_, [&] {
@@ -273,10 +274,6 @@ void GroupSource::comes_next(deliver::Job& job) {
 
 void GroupSource::fill(deliver::Job& job, std::span<const std::byte> bytes) {
   mover_->fill(job.batch, bytes);
-}
-
-void GroupSource::take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) {
-  job.taken = deliver::taken_again(shard_, job.batch.items, uses, draws, options_.sampler.unit);
 }
 
 void GroupSource::count(deliver::Job& delivered) {

@@ -54,7 +54,6 @@ class GroupSource final : public deliver::Source {
   void end() override;
   bool out_of_step() const override { return lost_ || draw_->out_of_step(); }
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
-  void take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   select::Law& law() override { return draw_->law(); }
   uint64_t batches_per_epoch() override;
   void report(deliver::Stats& stats) override;

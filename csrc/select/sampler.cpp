@@ -15,6 +15,7 @@ constexpr uint64_t kAtOnce = 1024;  // targets; bounds the memory for them
 Sampler::Sampler(const SamplerOptions& options, store::Index& index)
     : law_(options),
       space_(options, index),
+      offered_(counted(options, index)),
       in_order_(options, index),
       order_(options, index),
       targets_(kAtOnce) {
@@ -44,11 +45,6 @@ void Sampler::select(store::Index& index, uint64_t count, Selection& out) {
                             : *std::min_element(out.probabilities.begin(), out.probabilities.end());
     set_importance(law_.beta(), least, out.probabilities, out.weights);
   }
-}
-
-bool Sampler::is_weightless(store::Index& index) const {
-  return law_.is_weighted() && space_.total(index) == 0 &&
-         counted(law_.options(), index).total() > 0;
 }
 
 // All at once, or one by one where every draw changes what the next may choose.

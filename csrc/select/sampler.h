@@ -24,8 +24,12 @@ class Sampler {
   /// caller holds the shard's lock and has made sure that something may be drawn.
   /// Throws InvalidArgument where is_weightless().
   void select(store::Index& index, uint64_t count, Selection& out);
+  /// As select::counted(); for as long as the sampler lives.
+  const store::SumTree& offered() const { return offered_; }
   /// Whether there are items, each of which weighs 0.
-  bool is_weightless(store::Index& index) const;
+  bool is_weightless(const store::Index& index) const {
+    return law_.is_weighted() && space_.total(index) == 0 && offered_.total() > 0;
+  }
 
  private:
   void draw(store::Index& index, uint64_t count, Selection& out);
@@ -33,6 +37,7 @@ class Sampler {
 
   Law law_;
   Space space_;
+  const store::SumTree& offered_;
   InOrder in_order_;  // of an epoch that is not shuffled
   Order order_;
   std::vector<Order::Item> listed_;

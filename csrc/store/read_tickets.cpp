@@ -31,15 +31,8 @@ void ReadTickets::end(uint64_t ticket) {
 void ReadTickets::end_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
   {
     const std::lock_guard guard(mutex_);
-    ending_.emplace_back(ticket, std::move(end));
-  }
-  done_.notify_all();
-}
-
-void ReadTickets::poll() {
-  {
-    const std::lock_guard guard(mutex_);
     poll_ended();
+    ending_.emplace_back(ticket, std::move(end));
   }
   done_.notify_all();
 }

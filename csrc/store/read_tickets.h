@@ -39,10 +39,9 @@ class ReadTickets {
   /// Tickets ascend. Under the shard's lock.
   void begin(uint64_t ticket);
   void end(uint64_t ticket);
-  /// The ticket is given back by the first poll() after the read has ended; a writer that waits for
-  /// it polls too.
+  /// The ticket is given back by the first call of this kind after the read has ended, so that no
+  /// more are kept than are under way; a writer that waits for it looks too.
   void end_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end);
-  void poll();
   /// Whether every ticket issued up to this clock is back. Under the shard's lock.
   bool passed(uint64_t clock);
   /// Waits until it is, until ReadEnd::waited throws or the host program is interrupted

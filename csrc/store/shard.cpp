@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/gpu/devices.h"
+#include "base/log.h"
 
 namespace gear::store {
 namespace {
@@ -149,7 +150,12 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at, bool clos
         !settle(held)) {
       continue;
     }
-    short_episodes_.look(index_);
+    if (const auto words = short_episodes_.look(index_)) {
+      held.unlock();  // Python may be called to log
+      base::log(base::Level::kWarning, *words);
+      held = lock();
+      continue;
+    }
     // While this thread waits without the lock another writer may take the page, so that whichever
     // is next then is looked at anew.
     const uint64_t evicted_at = index_.chains_.evicted_at(index_.next_page(at.episode, closing));
@@ -168,14 +174,6 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at, bool clos
   }
 }
 
-std::optional<std::string> Shard::short_episodes() {
-  if (!short_episodes_.seen()) {
-    return std::nullopt;
-  }
-  const auto held = lock();
-  return short_episodes_.tell(index_);
-}
-
 void Shard::settle_largest(std::unique_lock<std::mutex>& held, std::span<const float> priorities) {
   const auto takes_largest = [](float priority) { return priority < 0; };
   while (index_.state().max_priority == 0 && !mirrors_.settled() &&
@@ -185,7 +183,7 @@ void Shard::settle_largest(std::unique_lock<std::mutex>& held, std::span<const f
   }
 }
 
-void Shard::publish(Place& at, uint64_t count, std::span<const float> priorities) {
+void Shard::add(Place& at, uint64_t count, std::span<const float> priorities) {
   if (priorities.empty()) {
     priorities = std::span(default_priorities_).first(count);
   }
@@ -195,6 +193,11 @@ void Shard::publish(Place& at, uint64_t count, std::span<const float> priorities
   } else {
     index_.append(at.episode, priorities);
   }
+}
+
+void Shard::publish(Place& at, uint64_t count, std::span<const float> priorities) {
+  add(at, count, priorities);
+  tell();
 }
 
 void Shard::publish(std::span<Place* const> places, std::span<const float> priorities) {
@@ -209,17 +212,21 @@ void Shard::publish(std::span<Place* const> places, std::span<const float> prior
   }
   for (uint64_t i = 0; i < places.size(); ++i) {
     expect(i + Index::kAppendsAhead);
-    publish(*places[i], 1, priorities.empty() ? priorities : priorities.subspan(i, 1));
+    add(*places[i], 1, priorities.empty() ? priorities : priorities.subspan(i, 1));
   }
+  tell();
 }
 
-void Shard::publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns) {
-  if (draw_is_out_) {
-    intake_.end_episode(at.episode, state, weight, closing_columns);
-  } else {
-    index_.end_episode(at.episode, state, weight, closing_columns);
+void Shard::publish(std::span<const End> ends, uint64_t closing_columns) {
+  for (const End& end : ends) {
+    if (draw_is_out_) {
+      intake_.end_episode(end.at->episode, end.state, end.weight, closing_columns);
+    } else {
+      index_.end_episode(end.at->episode, end.state, end.weight, closing_columns);
+    }
+    *end.at = {};
   }
-  at = {};
+  tell();
 }
 
 void Shard::tell() {
@@ -229,22 +236,29 @@ void Shard::tell() {
   }
 }
 
-bool Shard::wait_insert(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s) {
-  return wait(held, timeout_s, [&] { return rate_limiter_.room() > 0; });
+uint64_t Shard::wait_insert(std::unique_lock<std::mutex>& held, std::optional<double> timeout_s) {
+  uint64_t room = 0;
+  lock_.wait(held, timeout_s, [&] { return (room = rate_limiter_.room()) > 0; });
+  return room;
 }
 
 bool Shard::wait_sample(std::unique_lock<std::mutex>& held, uint64_t count, const SumTree* offered,
                         std::optional<double> timeout_s) {
-  return wait(held, timeout_s, [&] {
+  return lock_.wait(held, timeout_s, [&] {
     return (offered == nullptr || (!draw_is_out_ && offered->total() > 0)) &&
            rate_limiter_.may_sample(count);
   });
 }
 
-TakenDraws Shard::take(uint64_t items) {
+TakenDraws Shard::commit(std::unique_lock<std::mutex>& held, uint64_t items, Read* read) {
   rate_limiter_.taken(items);
   TakenDraws draws = index_.take_draws();
   draws.items = items;
+  if (read != nullptr) {
+    *read = begin_read();
+  }
+  held.unlock();
+  notify_progress();
   return draws;
 }
 

@@ -51,11 +51,11 @@ struct ShardOptions {
 ///                                                   └─ under it: resolve ── end_draw()
 ///
 /// In between anybody may look at the index; Python may run in the drawing thread itself (handlers
-/// of signals, finalisers). What publish(), publish_end() and update() are to change waits in the
-/// intake until end_draw(), which takes it in, in the order in which it came. Only who needs a page
-/// has to wait, since a page may take an eviction. So the intake is bounded: a writer puts into it
-/// the steps that its page has room for and the end of that episode; over a group updates are kept
-/// by group::Peers, and reach the shard between draws.
+/// of signals, finalisers). What publish() and update() are to change waits in the intake until
+/// end_draw(), which takes it in, in the order in which it came. Only who needs a page has to wait,
+/// since a page may take an eviction. So the intake is bounded: a writer puts into it the steps
+/// that its page has room for and the end of that episode; over a group updates are kept by
+/// group::Peers, and reach the shard between draws.
 ///
 /// A forked child has a copy of the index, and of the pages if they lie in memory of this process
 /// alone (tier kHost). The copy is whole: the process is forked while nobody holds the lock. What
@@ -101,10 +101,6 @@ class Shard {
   /// were ever stored for min_steps. Before anybody reads or writes.
   void set_rate_limiter(const RateLimiter& limiter);
 
-  /// Once, after pages had to go while not half of the slots held a step: what to say of it. Takes
-  /// the lock. For who logs, without it.
-  std::optional<std::string> short_episodes();
-
   // ---- updates of priorities; take the lock ----
   /// As Index::update, with the mirrors that hold priorities. Waits, without the lock, for one that
   /// has no room. Updates of one thread keep their order. Throws as check_process().
@@ -123,8 +119,10 @@ class Shard {
   bool wait_sample(std::unique_lock<std::mutex>& lock, uint64_t count, const SumTree* offered,
                    std::optional<double> timeout_s);
   /// What was drawn of the index since the last of these, as a batch of so many items: taken from
-  /// the rate limiter too, until it is delivered or given back.
-  TakenDraws take(uint64_t items);
+  /// the rate limiter too, until it is delivered or given back. Ends the caller's hold of the lock,
+  /// and wakes who waits for the limiter. The pages that the items lie in are kept until `read`
+  /// ends; null: nobody reads them but on the stream that writes them.
+  TakenDraws commit(std::unique_lock<std::mutex>& lock, uint64_t items, Read* read);
   /// Nothing of that was drawn.
   void undraw() { index_.give_back(index_.take_draws()); }
   /// This thread's draw is out from here on, until it is resolved or given up: see above.
@@ -167,8 +165,9 @@ class Shard {
   };
   /// Returns when no draw is out; gives the lock up meanwhile. Throws as lock_between_draws().
   void wait_for_draw(std::unique_lock<std::mutex>& lock);
-  /// Waits until the rate limiter has room for a step; false where it has none for timeout_s.
-  bool wait_insert(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s);
+  /// For how many steps the rate limiter has room; waits until it has for one, and is 0 where it
+  /// has none for timeout_s.
+  uint64_t wait_insert(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s);
   /// So many steps are written, or about to be: they take of the rate limiter's room.
   void count_inserted(uint64_t steps) { rate_limiter_.inserted(steps); }
   /// How many episodes are open, each of which keeps a page.
@@ -182,17 +181,22 @@ class Shard {
   /// seen are 0, a GPU may know of a larger one. Gives the lock up while it waits for that.
   void settle_largest(std::unique_lock<std::mutex>& lock, std::span<const float> priorities);
   /// The `count` rows behind `at`, in its page, hold steps. `priorities`: one a step, or empty for
-  /// the largest seen so far.
+  /// the largest seen so far. Readers of the index see them, and who waits is woken, as by the
+  /// next two.
   void publish(Place& at, uint64_t count, std::span<const float> priorities);
   /// The same of one step behind each place.
   void publish(std::span<Place* const> places, std::span<const float> priorities);
-  /// The episode of `at` ends, as Index::end_episode(), and `at` has none.
-  void publish_end(Place& at, EpisodeState state, double weight, uint64_t closing_columns);
-  /// After one or several of these: readers of the index see them, and who waits is woken.
-  void tell();
+  /// How an episode ends, and its closing step.
+  struct End {
+    Place* at;
+    uint64_t row;  ///< among the rows of closing steps
+    EpisodeState state;
+    double weight;
+  };
+  /// The episodes end, as Index::end_episode(), and their places have none.
+  void publish(std::span<const End> ends, uint64_t closing_columns);
 
   // ---- with or without the lock ----
-  void poll_reads() { tickets_.poll(); }
   /// Whether this is a copy, in a forked child of the process that made the shard.
   bool forked() const noexcept { return origin_.forked(); }
   /// Throws InvalidArgument in a forked child: what `call` changes is the parent's.
@@ -215,11 +219,10 @@ class Shard {
   void give(std::span<const std::shared_ptr<Mirror>> mirrors,
             const std::function<void(Mirror&)>& update);
   uint64_t update_index(std::span<const int64_t> ids, std::span<const float> priorities);
+  void add(Place& at, uint64_t count, std::span<const float> priorities);
+  /// Behind a change, or several.
+  void tell();
   void tell_readers();
-  template <class Allowed>
-  bool wait(std::unique_lock<std::mutex>& lock, std::optional<double> timeout_s, Allowed allowed) {
-    return lock_.wait(lock, timeout_s, allowed);
-  }
 
   std::shared_ptr<const Schema> schema_;
   ShardOptions options_;

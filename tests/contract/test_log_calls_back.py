@@ -101,11 +101,33 @@ buffer.collect(ids, framework="numpy")
 end("the system refused thread 2 of 4")
 """
 
+# The handler takes pages of the buffer that wants one.
+SHORT_EPISODES = """
+small = gear.ReplayBuffer(schema, 64, page_steps=16)
+
+class Takes(logging.Handler):
+    def emit(self, record):
+        other = small.writer()
+        other.append(x=np.int64(3))
+        other.end_episode()
+        small.stats()
+
+logging.getLogger("gear").addHandler(Takes())
+short = small.writer()
+for x in range(6):
+    short.append(x=np.int64(x))
+    short.end_episode()
+kept = [small.collect(one.ids, framework="numpy")["x"].tolist() for one in small.episodes()]
+assert kept == [[3], [3], [4], [5]], kept
+end("pages are freed")
+"""
+
 PROGRAMS = {
     "save": SAVE,
     "stale-name": STALE_NAME,
     "abandoned": ABANDONED,
     "no-threads": NO_THREADS,
+    "short-episodes": SHORT_EPISODES,
 }
 
 # Every source that logs, how often, and which program comes there; else what it holds there.
@@ -116,7 +138,8 @@ SOURCES = {
     "memory/shared/made_up_name.cpp": (2, "abandoned"),
     "base/threads/thread_pool.cpp": (1, "no-threads"),
     "memory/region.cpp": (1, "no lock: a region is made before its user takes one"),
-    "store/writing/writer.cpp": (2, "no lock: it was given up, or when the exception came"),
+    "store/shard.cpp": (1, "short-episodes"),
+    "store/writing/writer.cpp": (1, "no lock: it was given up when the exception came"),
     "store/writing/vector_writer.cpp": (1, "no lock: it was given up when the exception came"),
     "group/peers.cpp": (3, "no lock: between two messages of all ranks"),
     "group/cuda/peer_memory.cpp": (1, "no lock: between two messages of all ranks"),

@@ -63,8 +63,10 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, Request request)
     host_sampler_.emplace(options_.sampler, index);
     upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth, device_);
   }
+  offered_ = &select::counted(options_.sampler, index);
+  looks_ = host_sampler_ && select::needs_priorities(options_.sampler);
   facts_ = {layout, tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy,
-            tier, device_sampler_.has_value()};
+            tier, device_sampler_.has_value(), shard_.get()};
 }
 
 DeviceSource::~DeviceSource() { route_->drain(); }
@@ -103,20 +105,17 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   job.filled = {};
   job.resolved = true;
   auto lock = shard_->lock();
-  shard_->poll_reads();
   route_->mirror().raise_failed_update();
   shard_->wait_for_gpu(lock,
                        [this] { return route_->has_room() && (!upload_ || upload_->has_room()); });
   Draw draw(*shard_, lock);
-  if (!draw.wait(options_, ahead, timeout_s,
-                 device_sampler_ ? Draw::Priorities::kOfMirror : Draw::Priorities::kOfIndex)) {
+  if (!draw.wait(options_, *offered_, looks_, ahead, timeout_s)) {
     return false;
   }
   if (ahead && host_sampler_ && host_sampler_->is_weightless(shard_->index())) {
     return false;  // there may be something to draw when the batch is asked for
   }
   route_->sync();
-  const select::SamplerPosition before = law().position();
   uint64_t items = 0;
   try {
     items = select();
@@ -133,10 +132,11 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   try {
     gather(job, std::move(block), items);
   } catch (...) {
-    draw_again_from(before);
+    draw_again_from(job.before);
     throw;
   }
-  store::Read read = draw.commit(items, job.taken);
+  store::Read read;
+  draw.commit(items, job.taken, job.filled.end ? &read : nullptr);
   if (job.filled.end) {
     read.end_when(job.filled.end);
   }
@@ -230,19 +230,10 @@ void DeviceSource::fill(Job& filled, std::span<const std::byte> bytes) {
   put_block(std::move(block), job.batch);
 }
 
-void DeviceSource::take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) {
-  job.taken = taken_again(*shard_, job.batch.items, uses, draws, options_.sampler.unit);
-}
-
 void DeviceSource::drop() { route_->drop(); }
 
 select::Law& DeviceSource::law() {
   return device_sampler_ ? device_sampler_->law() : host_sampler_->law();
-}
-
-uint64_t DeviceSource::batches_per_epoch() {
-  const auto lock = shard_->lock();
-  return select::batches_per_epoch(options_.sampler, shard_->index(), options_.batch_size);
 }
 
 void DeviceSource::report(Stats& stats) {

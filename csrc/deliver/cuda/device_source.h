@@ -41,10 +41,8 @@ class DeviceSource final : public Source {
   void finish(Job& job) override;
   void count(Job& job) override;
   void fill(Job& job, std::span<const std::byte> bytes) override;
-  void take_again(Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void drop() override;
   select::Law& law() override;
-  uint64_t batches_per_epoch() override;
   void report(Stats& stats) override;
 
  private:
@@ -71,6 +69,8 @@ class DeviceSource final : public Source {
   std::optional<DeviceRoute> route_;
   std::optional<select::DeviceSampler> device_sampler_;  ///< one of these two
   std::optional<select::Sampler> host_sampler_;
+  const store::SumTree* offered_ = nullptr;     ///< that one's
+  bool looks_ = false;                          ///< at priorities of the index, when it draws
   select::Selection selection_;                 ///< of the host's
   std::optional<gather::AnchorUpload> upload_;  ///< likewise
   uint64_t enqueued_ = 0;                       ///< batches

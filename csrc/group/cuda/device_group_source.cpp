@@ -124,7 +124,8 @@ DeviceGroupSource::DeviceGroupSource(LoaderParts parts, std::unique_ptr<PeerMemo
   const deliver::LoaderOptions& options = parts_.options;
   const memory::Tier tier = shard_.options().tier;
   const bool in_gpu = tier == memory::Tier::kDevice;
-  facts_ = {parts_.layout, in_gpu ? plan::Path::kDevice : plan::Path::kZeroCopy, tier, true};
+  facts_ = {parts_.layout, in_gpu ? plan::Path::kDevice : plan::Path::kZeroCopy, tier, true,
+            &shard_};
   const size_t depth = options.prefetch + 2;
   blocks_ = deliver::make_device_blocks(parts_.layout->bytes, depth, memory::Tier::kDevice,
                                         options.device);
@@ -254,7 +255,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
                                *block);
     law_.chance()->next(draw_.draws(), 0, draw_.draws());
     shard_.index().count_sampled(parts_.options.batch_size);
-    read = draw.commit(parts_.options.batch_size, job.taken);
+    draw.commit(parts_.options.batch_size, job.taken, &read);
   } catch (...) {  // whatever it is: the others have begun this batch
     failure_ = std::current_exception();
     lost_ = true;
@@ -392,12 +393,6 @@ void DeviceGroupSource::fill(deliver::Job& filled, std::span<const std::byte> by
   block->fill(bytes, stream);
   job.meeting = 0;
   deliver::put_block(std::move(block), job.batch);
-}
-
-void DeviceGroupSource::take_again(deliver::Job& job, std::span<const uint64_t> uses,
-                                   uint64_t draws) {
-  job.taken =
-      deliver::taken_again(shard_, job.batch.items, uses, draws, parts_.options.sampler.unit);
 }
 
 uint64_t DeviceGroupSource::batches_per_epoch() {

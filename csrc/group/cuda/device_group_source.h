@@ -38,7 +38,6 @@ class DeviceGroupSource final : public deliver::Source {
   void finish(deliver::Job& job) override;
   void count(deliver::Job& job) override;
   void fill(deliver::Job& job, std::span<const std::byte> bytes) override;
-  void take_again(deliver::Job& job, std::span<const uint64_t> uses, uint64_t draws) override;
   void end() override;
   bool out_of_step() const override { return lost_; }
   select::Law& law() override { return law_; }

@@ -26,6 +26,12 @@ uint64_t columns_given(Pages::Rows closing) {
 
 }  // namespace
 
+Appender::Appender(Shard& shard)
+    : shard_(shard),
+      most_locked_(shard.pages().row_sink() != nullptr
+                       ? UINT64_MAX
+                       : kCopyLocked / shard.schema().step_bytes()) {}
+
 Appender::Place Appender::adopt(uint64_t uid) {
   const std::optional<uint64_t> one = uid;
   return adopt({&one, 1})[0];
@@ -64,11 +70,6 @@ bool Appender::has_room(const Place& at) const {
   return at.page != kNone && at.row < shard_.layout().page_steps;
 }
 
-// A few rows; on tier kDevice all, of which the copy is only begun here.
-bool Appender::copies_locked(uint64_t rows) const {
-  return shard_.pages().row_sink() != nullptr || rows * shard_.schema().step_bytes() <= kCopyLocked;
-}
-
 void Appender::wait_for_sink(Lock& held, uint64_t bytes) {
   shard_.wait_for_gpu(held, [&] { return shard_.pages().has_room(bytes); });
 }
@@ -77,16 +78,16 @@ void Appender::wait_for_sink(Lock& held, uint64_t bytes) {
 uint64_t Appender::lease(Lock& held, Place& at, uint64_t wanted, std::optional<double> timeout_s) {
   const Pages& pages = shard_.pages();
   for (;;) {
-    if (!shard_.wait_insert(held, timeout_s)) {
+    const uint64_t room = shard_.wait_insert(held, timeout_s);
+    if (room == 0) {
       return 0;
     }
     if (!has_room(at)) {
       shard_.attach_page(held, at, false);  // without the lock for a while
       continue;
     }
-    const uint64_t rows =
-        std::min({wanted, pages.layout().page_steps - at.row, shard_.rate_limiter().room(),
-                  pages.most_rows(shard_.schema().step_bytes())});
+    const uint64_t rows = std::min({wanted, pages.layout().page_steps - at.row, room,
+                                    pages.most_rows(shard_.schema().step_bytes())});
     const uint64_t bytes = pages.sink_bytes_of_rows(rows);
     if (pages.has_room(bytes)) {
       return rows;
@@ -103,10 +104,10 @@ uint64_t Appender::lease(Lock& held, std::span<Place* const> places, uint64_t on
   const uint64_t each = pages.sink_bytes_of_environment(on_device);
   const uint64_t wanted = std::min<uint64_t>(places.size(), pages.most_rows(each));
   for (;;) {
-    if (!shard_.wait_insert(held, timeout_s)) {
+    uint64_t rows = std::min(wanted, shard_.wait_insert(held, timeout_s));
+    if (rows == 0) {
       return 0;
     }
-    uint64_t rows = std::min(wanted, shard_.rate_limiter().room());
     for (Place* at : places.first(rows)) {
       if (!has_room(*at)) {
         shard_.attach_page(held, *at, false);  // without the lock for a while
@@ -148,7 +149,6 @@ bool Appender::append(Place& at, Rows columns, uint64_t count, std::span<const f
       held = shard_.lock();
     }
     shard_.publish(at, rows, priorities.empty() ? priorities : priorities.subspan(done, rows));
-    shard_.tell();
     done += rows;
   }
   return true;
@@ -176,7 +176,6 @@ bool Appender::append(const EnvironmentSteps& steps, uint64_t& done,
       }
       append(held, steps, done, count, checksum);
       done += count;
-      shard_.tell();
     }
   } catch (...) {
     if (!held) {
@@ -251,12 +250,13 @@ void Appender::require_pages(Lock& held, std::span<Place* const> places) {
 
 // Takes back the episodes that were opened for these places and have no step yet.
 void Appender::leave_unfilled(std::span<Place* const> places) {
+  std::vector<EnvironmentEnd> unfilled;
   for (Place* at : places) {
     if (at->episode != kNone && at->row == 0 && shard_.index().episode(at->episode).end == 0) {
-      shard_.publish_end(*at, EpisodeState::kTruncated, -1.0, 0);
+      unfilled.push_back({at, 0, EpisodeState::kTruncated, -1.0});
     }
   }
-  shard_.tell();
+  shard_.publish(unfilled, 0);
 }
 
 void Appender::end_episodes(std::span<const EnvironmentEnd> ends, const EnvironmentRows& closing) {
@@ -269,11 +269,8 @@ void Appender::end_episodes(std::span<const EnvironmentEnd> ends, const Environm
     if (closes) {
       copy_closing(held, locked, ends.first(count), closing);
     }
-    for (const EnvironmentEnd& end : ends.first(count)) {
-      shard_.publish_end(*end.at, end.state, end.weight, columns_given(closing.columns));
-    }
+    shard_.publish(ends.first(count), columns_given(closing.columns));
     ends = ends.subspan(count);
-    shard_.tell();
   }
 }
 

@@ -27,7 +27,7 @@ class Appender {
   using EnvironmentRows = Pages::EnvironmentRows;
 
   /// `shard` outlives it.
-  explicit Appender(Shard& shard) : shard_(shard) {}
+  explicit Appender(Shard& shard);
 
   /// The end of an open episode that no writer holds; throws as Index::adopt_episode().
   Place adopt(uint64_t uid);
@@ -58,12 +58,7 @@ class Appender {
     EnvironmentRows given;
     std::span<const float> priorities;  ///< one a place, or empty
   };
-  struct EnvironmentEnd {
-    Place* at;
-    uint64_t row;  ///< in `closing`
-    EpisodeState state;
-    double weight;
-  };
+  using EnvironmentEnd = Shard::End;
   /// As append() of a step to each place, with one notice: pages for all of them, as many as the
   /// rate limiter lets in, are there before any of their rows is stored. `done` counts places.
   /// Where so many episodes cannot be open at once it throws OutOfMemory before a page goes.
@@ -77,7 +72,8 @@ class Appender {
 
   bool is_new() const;
   bool has_room(const Place& at) const;
-  bool copies_locked(uint64_t rows) const;
+  /// A few rows; on tier kDevice all, of which the copy is only begun here.
+  bool copies_locked(uint64_t rows) const { return rows <= most_locked_; }
   void wait_for_sink(Lock& lock, uint64_t bytes);
   uint64_t lease(Lock& lock, Place& at, uint64_t wanted, std::optional<double> timeout_s);
   uint64_t lease(Lock& lock, std::span<Place* const> places, uint64_t on_device,
@@ -92,6 +88,7 @@ class Appender {
   void leave_unfilled(std::span<Place* const> places);
 
   Shard& shard_;
+  uint64_t most_locked_;                 // rows
   std::vector<RowSink::RowMove> moves_;  // of one call
 };
 

@@ -7,18 +7,12 @@
 
 namespace gear::store {
 
-void ShortEpisodes::look(const Index& index) {
-  if (index.state().free_pages.empty() && index.state().num_steps < index.num_slots() / 2 &&
-      state_ == State::kUnseen) {
-    state_ = State::kSeen;
-  }
-}
-
-std::optional<std::string> ShortEpisodes::tell(const Index& index) {
-  if (state_.exchange(State::kTold) != State::kSeen) {
+std::optional<std::string> ShortEpisodes::look(const Index& index) {
+  const IndexState& state = index.state();
+  if (told_ || !state.free_pages.empty() || state.num_steps >= index.num_slots() / 2) {
     return std::nullopt;
   }
-  const IndexState& state = index.state();
+  told_ = true;
   const uint64_t mean = state.num_steps / std::max<uint64_t>(state.num_episodes, 1);
   return base::cat(
       "[buffer] pages are freed, and ", state.num_steps, " of ", index.num_slots(),

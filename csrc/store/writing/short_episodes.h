@@ -1,7 +1,5 @@
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -9,21 +7,15 @@
 
 namespace gear::store {
 
-/// Whether pages had to go while not half of the slots held a step, since episodes are much shorter
-/// than a page; of which users are told once.
+/// Whether pages have to go while not half of the slots hold a step, since episodes are much
+/// shorter than a page; of which users are told once.
 class ShortEpisodes {
  public:
-  /// Where a page is wanted. Under the shard's lock.
-  void look(const Index& index);
-  /// Whether there is something to tell. Any thread; one load.
-  bool seen() const { return state_.load(std::memory_order_relaxed) == State::kSeen; }
-  /// What to say, once. Under the shard's lock.
-  std::optional<std::string> tell(const Index& index);
+  /// Where a page is wanted: what to say, if that is so and was not said. Under the shard's lock.
+  std::optional<std::string> look(const Index& index);
 
  private:
-  enum class State : uint8_t { kUnseen, kSeen, kTold };
-
-  std::atomic<State> state_{State::kUnseen};
+  bool told_ = false;
 };
 
 }  // namespace gear::store

@@ -6,7 +6,6 @@
 
 #include "base/errors.h"
 #include "base/log.h"
-#include "store/writing/writer.h"
 
 namespace gear::store {
 
@@ -95,7 +94,6 @@ bool VectorWriter::write(std::optional<double> timeout_s) {
     throw;
   }
   end_stored(before);
-  warn_of_short_episodes(*shard_);
   for (const auto& [environment, state] : std::exchange(due_, {})) {
     list_end(environment, state);
   }

@@ -5,12 +5,6 @@
 
 namespace gear::store {
 
-void warn_of_short_episodes(Shard& shard) {
-  if (const auto message = shard.short_episodes()) {
-    base::log(base::Level::kWarning, *message);
-  }
-}
-
 Writer::Writer(std::shared_ptr<Shard> shard, std::optional<uint64_t> continue_uid)
     : shard_(std::move(shard)), appender_(*shard_) {
   shard_->check_process("writer");

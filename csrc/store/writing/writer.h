@@ -8,9 +8,6 @@
 
 namespace gear::store {
 
-/// Logs what Shard::short_episodes() says, if anything.
-void warn_of_short_episodes(Shard& shard);
-
 /// Appends steps to one open episode at a time. One thread uses a writer; any number of writers
 /// share a shard.
 class Writer {
@@ -33,9 +30,7 @@ class Writer {
   }
   bool append_some(Rows columns, uint64_t count, std::span<const float> priorities, uint64_t& done,
                    std::optional<double> timeout_s) {
-    const bool all = appender_.append(at_, columns, count, priorities, done, timeout_s);
-    warn_of_short_episodes(*shard_);
-    return all;
+    return appender_.append(at_, columns, count, priorities, done, timeout_s);
   }
 
   /// Ends the open episode, if any; as Appender::end_episode(). `weight` < 0: mean of the steps'

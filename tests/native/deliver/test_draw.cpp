@@ -1,11 +1,13 @@
 // A draw counts where it is committed, and was not made elsewhere; a read holds its pages.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "deliver/draw.h"
@@ -68,10 +70,11 @@ TEST_CASE("a draw that is committed is taken, and the lock given up") {
   std::unique_lock<std::mutex> lock = of.shard->lock();
   {
     Draw draw(*of.shard, lock);
-    REQUIRE(draw.wait(of.options, false, 0.0));
+    REQUIRE(draw.wait(of.options, of.sampler->offered(), false, false, 0.0));
     Selection selection;
     of.sampler->select(of.shard->index(), 5, selection);
-    const Read read = draw.commit(5, taken);
+    Read read;
+    draw.commit(5, taken, &read);
     CHECK(read.open());
     CHECK(!lock.owns_lock());
   }
@@ -90,7 +93,7 @@ TEST_CASE("a draw that fails was not made, whoever has the lock then") {
     const auto fail = [&] {
       std::unique_lock<std::mutex> lock = of.shard->lock();
       Draw draw(*of.shard, lock);
-      REQUIRE(draw.wait(of.options, false, 0.0));
+      REQUIRE(draw.wait(of.options, of.sampler->offered(), false, false, 0.0));
       Selection selection;
       of.sampler->select(of.shard->index(), 5, selection);
       CHECK(of.may_be_drawn() == kSteps - 5);
@@ -112,9 +115,11 @@ TEST_CASE("a draw of nothing is refused, or waited for where batches are ahead")
   options.batch_size = 1;
   std::unique_lock<std::mutex> lock = shard->lock();
   Draw draw(*shard, lock);
-  CHECK(!draw.wait(options, true, 0.0));
-  expect_message<gear::base::InvalidArgument>([&] { draw.wait(options, false, 0.0); },
-                                              "[sampler] nothing to sample: 0 steps");
+  const gear::store::SumTree& offered = shard->index().steps().counts();
+  CHECK(!draw.wait(options, offered, false, true, 0.0));
+  expect_message<gear::base::InvalidArgument>(
+      [&] { draw.wait(options, offered, false, false, 0.0); },
+      "[sampler] nothing to sample: 0 steps");
   CHECK(lock.owns_lock());
 }
 
@@ -155,4 +160,28 @@ TEST_CASE("a page is not written again while a read is open, and is once it ends
     writer.join();
     CHECK(done);
   }
+}
+
+TEST_CASE("no more ends of reads are kept than reads are under way") {
+  struct End final : gear::store::ReadEnd {
+    bool done() const noexcept override { return is; }
+    std::atomic<bool> is{false};
+  };
+  const auto shard = std::make_shared<Shard>(schema(), options_of(kSteps));
+  const auto begin = [&] {
+    const auto lock = shard->lock();
+    return shard->begin_read();
+  };
+  auto under_way = std::make_shared<End>();
+  begin().end_when(under_way);
+  std::vector<std::weak_ptr<End>> ended;
+  for (int batch = 0; batch < 100; ++batch) {
+    auto end = std::make_shared<End>();
+    end->is = true;
+    begin().end_when(end);
+    ended.push_back(end);
+  }
+  ended.pop_back();  // is looked at by the next one
+  CHECK(std::ranges::all_of(ended, [](const auto& end) { return end.expired(); }));
+  CHECK(under_way.use_count() == 2);
 }

@@ -46,10 +46,7 @@ void sample(RateLimiter& limiter, uint64_t items) {
 
 void sample(Shard& shard, uint64_t items) {
   std::unique_lock<std::mutex> lock = shard.lock();
-  TakenDraws draws = shard.take(items);
-  lock.unlock();
-  shard.notify_progress();
-  shard.deliver(std::move(draws));
+  shard.deliver(shard.commit(lock, items, nullptr));
 }
 
 }  // namespace
@@ -173,10 +170,7 @@ TEST_CASE("more steps than the slack go in as samples are taken") {
       auto lock = shard->lock();
       const bool allowed = shard->wait_sample(lock, 4, nullptr, 60.0);
       REQUIRE(allowed);
-      TakenDraws draws = shard->take(4);
-      lock.unlock();
-      shard->notify_progress();
-      shard->deliver(std::move(draws));
+      shard->deliver(shard->commit(lock, 4, nullptr));
       sampled += 4;
     }
   });

@@ -55,7 +55,8 @@ struct Content {
         shard->index().mark_sampled({page, 0}, Unit::kStep);
       }
     }
-    shard->deliver(shard->take(11));
+    auto lock = shard->lock();
+    shard->deliver(shard->commit(lock, 11, nullptr));
   }
 
   void append(uint64_t steps, uint32_t value) {
