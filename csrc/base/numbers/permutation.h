@@ -48,21 +48,10 @@ class Permutation {
     return index;
   }
 
-  /// The index of `element`: (*this)(index_of(element)) == element. As costly.
-  GEAR_HD uint64_t index_of(uint64_t element) const {
-    if (size_ < kSmall) {
-      return unshuffle(element);
-    }
-    do {
-      element = decrypt(element);
-    } while (element >= size_);
-    return element;
-  }
-
   /// elements[i] = (*this)(first + i), many at a time: with AVX-512 8 ns each, up to 34 at sizes
   /// just above a power of four (20 and 170 one by one, on a Xeon of 2.3 GHz).
   void elements_from(uint64_t first, std::span<uint64_t> elements) const;
-  /// indices[i] = index_of(first + i), likewise.
+  /// The way back, likewise: (*this)(indices[i]) == first + i.
   void indices_from(uint64_t first, std::span<uint64_t> indices) const;
 
  private:

@@ -126,9 +126,3 @@ size_t philox_scan(uint64_t seed, uint64_t stream, uint64_t first_counter, uint3
 void philox_fill(uint64_t seed, uint64_t stream, uint64_t first_counter, std::span<Draw128> out);
 
 }  // namespace gear::base
-
-namespace gear {
-
-using base::Draw128;
-
-}  // namespace gear

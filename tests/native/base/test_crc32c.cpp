@@ -13,7 +13,7 @@ using namespace gear::base;
 namespace {
 
 std::vector<uint8_t> random_bytes(size_t count) {
-  std::vector<gear::Draw128> draws(count / sizeof(gear::Draw128) + 1);
+  std::vector<gear::base::Draw128> draws(count / sizeof(gear::base::Draw128) + 1);
   philox_fill(3, 0, 0, draws);
   std::vector<uint8_t> bytes(count);
   if (count > 0) {

@@ -153,7 +153,7 @@ TEST_CASE("the elements of many positions are those of each one") {
   }
 }
 
-TEST_CASE("a permutation goes backwards, one by one and many at a time") {
+TEST_CASE("a permutation goes backwards, many at a time") {
   for (const uint64_t size : {1ULL, 2ULL, 5ULL, 63ULL, 64ULL, 65ULL, 257ULL, 1000ULL, 4096ULL,
                               4097ULL, (1ULL << 32) + 1, ~0ULL}) {
     const Permutation order(size, 11, 13 * size);
@@ -161,7 +161,6 @@ TEST_CASE("a permutation goes backwards, one by one and many at a time") {
       std::vector<uint64_t> indices(std::min<uint64_t>(size - first, 1500));
       order.indices_from(first, indices);
       for (uint64_t i = 0; i < indices.size(); ++i) {
-        REQUIRE(indices[i] == order.index_of(first + i));
         REQUIRE(order(indices[i]) == first + i);
       }
     }

@@ -5,7 +5,6 @@
 
 #include "base/numbers/philox.h"
 
-using gear::Draw128;
 using namespace gear::base;
 
 namespace {
