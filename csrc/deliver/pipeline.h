@@ -80,8 +80,6 @@ class Pipeline {
   /// From any thread.
   Stats stats();
 
-  const plan::BatchLayout& layout() const { return *in_->source->facts().layout; }
-
  private:
   /// What a forked child leaves as it is.
   struct Flight {
