@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
@@ -235,11 +236,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 uint32_t lane_bits_of(uint64_t length) {
-  uint32_t bits = 0;
-  while (bits < kMaxLaneBits && (uint64_t{1} << bits) < length) {
-    ++bits;
-  }
-  return bits;
+  return std::min(kMaxLaneBits, static_cast<uint32_t>(std::bit_width(length - 1)));
 }
 
 uint32_t blocks_for(uint64_t items, uint64_t per_block) {

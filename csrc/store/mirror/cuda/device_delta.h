@@ -44,7 +44,6 @@ struct DeviceTables {
   DeviceTree heads;
   uint64_t num_slots;
   uint64_t page_steps;
-  uint32_t owner;
   int largest;  ///< which of scalars->max_priority is the current one
   uint32_t words_per_page;
   int num_steps;

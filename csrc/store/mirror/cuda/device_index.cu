@@ -20,13 +20,6 @@ unsigned blocks_for(uint64_t count) {
   return static_cast<unsigned>(std::min(kMaxBlocks, (count + kBlock - 1) / kBlock));
 }
 
-__global__ void fill(float* values, uint64_t count, float value) {
-  for (uint64_t i = uint64_t{blockIdx.x} * kBlock + threadIdx.x; i < count;
-       i += uint64_t{gridDim.x} * kBlock) {
-    values[i] = value;
-  }
-}
-
 // Starts or clears the scalars; a negative largest priority leaves that as it is.
 __global__ void set_scalars(DeviceScalars* scalars, float largest) {
   if (largest >= 0) {
@@ -130,7 +123,6 @@ DeviceTables DeviceIndex::tables() {
   tables.heads = heads_.tree();
   tables.num_slots = index_.num_slots();
   tables.page_steps = index_.options().page_steps;
-  tables.owner = index_.options().owner;
   tables.largest = largest_;
   tables.words_per_page = static_cast<uint32_t>(StepBits::words_of(index_.options().page_steps));
   for (const auto& steps : drawables_) {
@@ -191,8 +183,7 @@ void DeviceIndex::require_priorities() {
   base::DeviceArray<double> episode_weights(episodes_.size(), device());
   base::DeviceArray<DeviceScalars> scalars(1, device());
   updates_.emplace(index_.options().owner, slots, episodes_.size(), stream_);
-  fill<<<blocks_for(slots), kBlock, 0, stream_>>>(priorities.get(), slots, 0.0F);
-  GEAR_CUDA_TRY(cudaGetLastError());
+  GEAR_CUDA_TRY(cudaMemsetAsync(priorities.get(), 0, priorities.bytes(), stream_));
   GEAR_CUDA_TRY(cudaMemsetAsync(scalars.get(), 0, scalars.bytes(), stream_));
   told_ = index_.state().max_priority;
   set_scalars<<<1, 1, 0, stream_>>>(scalars.get(), told_);
