@@ -71,6 +71,7 @@ void Region::check_range(uint64_t offset, uint64_t size) const {
 }
 
 void Region::read(uint64_t offset, std::span<std::byte> out) const {
+  GEAR_CHECK(host_accessible());
   check_range(offset, out.size());
   if (!out.empty()) {
     std::memcpy(out.data(), data() + offset, out.size());
@@ -78,6 +79,7 @@ void Region::read(uint64_t offset, std::span<std::byte> out) const {
 }
 
 void Region::write(uint64_t offset, std::span<const std::byte> in) {
+  GEAR_CHECK(host_accessible());
   check_range(offset, in.size());
   if (!in.empty()) {
     std::memcpy(data() + offset, in.data(), in.size());

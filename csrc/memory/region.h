@@ -73,7 +73,8 @@ class Region {
 
   /// Copies [offset, offset + size) out or in, on any tier, and returns when that is done. On
   /// kDevice no stream is waited for: what writes there must have ended. For checkpoints, not for
-  /// batches. `offset + size <= bytes()` is checked.
+  /// batches. `offset + size <= bytes()` is checked, and that it is not a peer's memory on a GPU,
+  /// which kernels alone read.
   virtual void read(uint64_t offset, std::span<std::byte> out) const;
   virtual void write(uint64_t offset, std::span<const std::byte> in);
 

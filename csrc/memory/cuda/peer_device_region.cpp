@@ -71,24 +71,7 @@ class PeerDeviceRegion final : public Region {
   std::byte* device_data() const noexcept override { return data_; }
   int device() const noexcept override { return owner_; }
 
-  void read(uint64_t offset, std::span<std::byte> out) const override {
-    check_range(offset, out.size());
-    copy(out.data(), data_ + offset, out.size(), cudaMemcpyDeviceToHost);
-  }
-
-  void write(uint64_t offset, std::span<const std::byte> in) override {
-    check_range(offset, in.size());
-    copy(data_ + offset, in.data(), in.size(), cudaMemcpyHostToDevice);
-  }
-
  private:
-  void copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind) const {
-    const base::OnDevice on(reader_);
-    const base::Stream stream(reader_);
-    GEAR_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, kind, stream));
-    stream.synchronize();
-  }
-
   uint64_t bytes_;
   int reader_;
   int owner_;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -81,10 +80,6 @@ TEST_CASE("child: maps what a peer owns" * doctest::skip()) {
     CHECK(read_by_pointer(*region, reader) == pattern(1));
     // A second mapping of the same memory, closed before the first.
     CHECK(read_by_pointer(*open_peer_region(address, reader), reader) == pattern(1));
-    std::vector<std::byte> part(100);
-    region->read(5000, part);
-    const std::vector<std::byte> all = pattern(1);
-    CHECK(std::memcmp(part.data(), all.data() + 5000, part.size()) == 0);
   }
   address.gpu[3] ^= std::byte{1};
   if (address.tier == Tier::kDevice) {
