@@ -9,9 +9,9 @@
 
 #include "base/gpu/beside_captures.h"
 
-/// What the CUDA sources share (*.cu and *_cuda.cpp; no other file may include this): checked
-/// calls, and owners of what the runtime gives out. Owners are movable, and their destructors never
-/// throw: a GPU that was lost is reported by the next checked call.
+/// What the CUDA sources share (those of folders cuda/ and nccl/; no other file may include this):
+/// checked calls, and owners of what the runtime gives out. Owners are movable, and their
+/// destructors never throw: a GPU that was lost is reported by the next checked call.
 namespace gear::base {
 
 /// Throws CudaError: "[cuda] cudaMalloc failed on GPU 0: <text> (<name>): <what to do>". Of `call`,
@@ -155,7 +155,5 @@ template <class T>
 using DeviceArray = CudaArray<T, DeviceMemory>;
 template <class T>
 using PinnedArray = CudaArray<T, PinnedMemory>;
-using DeviceBytes = DeviceArray<std::byte>;
-using PinnedBytes = PinnedArray<std::byte>;
 
 }  // namespace gear::base

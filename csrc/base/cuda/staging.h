@@ -31,8 +31,8 @@ class GrowingBuffer {
   int device_;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
-  std::vector<DeviceBytes> on_device_;
-  std::vector<PinnedBytes> pinned_;
+  std::vector<DeviceArray<std::byte>> on_device_;
+  std::vector<PinnedArray<std::byte>> pinned_;
 };
 
 /// A ring of parts of page-locked memory, each with as much of a GPU's behind it, for data on its

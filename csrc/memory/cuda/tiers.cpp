@@ -64,7 +64,7 @@ int gpu_of(int wanted) { return wanted < 0 ? base::current_device() : wanted; }
 
 class DeviceRegion final : public Region {
  public:
-  DeviceRegion(base::DeviceBytes memory, base::Stream stream)
+  DeviceRegion(base::DeviceArray<std::byte> memory, base::Stream stream)
       : memory_(std::move(memory)), stream_(std::move(stream)) {}
 
   std::byte* data() const noexcept override { return static_cast<std::byte*>(memory_.get()); }
@@ -95,13 +95,13 @@ class DeviceRegion final : public Region {
     stream_.synchronize();
   }
 
-  base::DeviceBytes memory_;
+  base::DeviceArray<std::byte> memory_;
   base::Stream stream_;  // the default stream would wait for other work of the process
 };
 
-base::DeviceBytes allocate(uint64_t bytes, int device) {
+base::DeviceArray<std::byte> allocate(uint64_t bytes, int device) {
   try {
-    return base::DeviceBytes(bytes, device);
+    return base::DeviceArray<std::byte>(bytes, device);
   } catch (const base::OutOfMemory&) {
     const base::OnDevice on(device);
     size_t free = 0;
@@ -139,10 +139,8 @@ std::unique_ptr<Region> pin_region(std::unique_ptr<Region>&& region, int device)
 }
 
 std::unique_ptr<Region> make_device_region(uint64_t bytes, int device) {
-  if (device < 0) {
-    device = base::current_device();
-  }
-  base::DeviceBytes memory = allocate(bytes, device);
+  device = gpu_of(device);
+  base::DeviceArray<std::byte> memory = allocate(bytes, device);
   const base::OnDevice on(device);
   base::Stream stream(device);
   GEAR_CUDA_TRY(cudaMemsetAsync(memory.get(), 0, bytes, stream));

@@ -130,7 +130,7 @@ class RowSink {
 /// not there.
 /// `region` is of tier kDevice, and outlives the sink; `index` and `rows` outlive the mirror.
 std::unique_ptr<RowSink> make_row_sink(memory::Region& region, uint64_t page_bytes);
-/// `device` -1: the current GPU. `rows`: of the pages that the index is of, null where no GPU holds
+/// `rows`: of the pages that the index is of, null where no GPU holds
 /// them; on its GPU the mirror shares its stream, and sync() flushes it first.
 std::shared_ptr<Mirror> make_mirror(Index& index, int device, RowSink* rows);
 

@@ -154,7 +154,7 @@ class Nccl final : public DeviceTransport {
   // could wait for kernels of another communicator, which wait for the very ranks that are asked to
   // connect. Here nothing else is going on.
   void greet() {
-    const base::DeviceBytes memory(2 * kGreetingBytes * size_, device_);
+    const base::DeviceArray<std::byte> memory(2 * kGreetingBytes * size_, device_);
     const base::Stream stream(device_);
     std::vector<DeviceRange> to;
     std::vector<DeviceRange> from;

@@ -7,10 +7,10 @@
 
 #include "thread_without_gpu.h"
 
-using gear::base::DeviceBytes;
+using gear::base::DeviceArray;
 using gear::base::Event;
 using gear::base::OnDevice;
-using gear::base::PinnedBytes;
+using gear::base::PinnedArray;
 using gear::base::Stream;
 using gear::tests::current_context;
 using gear::tests::in_another_thread;
@@ -53,7 +53,7 @@ class HeldStream {
 TEST_CASE("a capture of one thread survives what others ask, wait for and allocate") {
   HeldStream held;
   const Stream captured(kDevice);
-  const DeviceBytes memory(64, kDevice);
+  const DeviceArray<std::byte> memory(64, kDevice);
   const OnDevice on(kDevice);
   GEAR_CUDA_TRY(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
   GEAR_CUDA_TRY(cudaMemsetAsync(memory.get(), 7, 64, captured));
@@ -68,10 +68,10 @@ TEST_CASE("a capture of one thread survives what others ask, wait for and alloca
     CHECK(held.event().done_or_lost());
     // Memory is given back when the GPU stands still: not before the held stream was let go.
     {
-      const DeviceBytes device(1 << 20, kDevice);
+      const DeviceArray<std::byte> device(1 << 20, kDevice);
     }
     {
-      const PinnedBytes host(1 << 20, kDevice);
+      const PinnedArray<std::byte> host(1 << 20, kDevice);
     }
     {
       const Stream stream(kDevice);
@@ -114,11 +114,11 @@ TEST_CASE("a thread without a GPU has none after it asked, waited, allocated and
     held.event().synchronize();
     CHECK(current_context() == nullptr);
     {
-      const PinnedBytes host(4096, kDevice);
+      const PinnedArray<std::byte> host(4096, kDevice);
     }
     CHECK(current_context() == nullptr);
     {
-      const DeviceBytes device(4096, kDevice);
+      const DeviceArray<std::byte> device(4096, kDevice);
     }
     CHECK(current_context() == nullptr);
     {

@@ -41,7 +41,7 @@ struct Rank {
   std::shared_ptr<const store::DeviceWeights> weights;
   std::shared_ptr<const store::WeightTree> reference_weights;
   std::unique_ptr<UpdateExchange> exchange;
-  base::DeviceBytes inbox;
+  base::DeviceArray<std::byte> inbox;
   std::vector<Call> calls;
   std::vector<std::pair<base::DeviceArray<int64_t>, base::DeviceArray<float>>> arrays;
 
@@ -74,7 +74,7 @@ std::vector<Rank> make_ranks(uint64_t room) {
     rank.weights = mirror->device_index()->weights(mirror->device_index()->steps(0), kAlpha);
     rank.reference_weights = rank.reference->index().steps(0)->weights(kAlpha);
     rank.exchange = std::make_unique<UpdateExchange>(*rank.shard, mirror, r, num_slots, room);
-    rank.inbox = base::DeviceBytes(UpdateExchange::inbox_bytes(kRanks, room), 0);
+    rank.inbox = base::DeviceArray<std::byte>(UpdateExchange::inbox_bytes(kRanks, room), 0);
     GEAR_CUDA_TRY(cudaMemset(rank.inbox.get(), 0xcd, rank.inbox.bytes()));
     GEAR_CUDA_TRY(cudaDeviceSynchronize());
   }

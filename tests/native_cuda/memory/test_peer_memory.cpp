@@ -42,7 +42,7 @@ std::unique_ptr<Region> filled_region(int device, uint32_t seed) {
 // By a copy that a kernel could make too: from the mapped address, into the reader's own memory.
 std::vector<std::byte> read_by_pointer(const Region& region, int reader) {
   const gear::base::OnDevice on(reader);
-  const gear::base::DeviceBytes copy(region.bytes(), reader);
+  const gear::base::DeviceArray<std::byte> copy(region.bytes(), reader);
   GEAR_CUDA_TRY(cudaMemcpy(copy.get(), region.device_data(), region.bytes(), cudaMemcpyDefault));
   std::vector<std::byte> bytes(region.bytes());
   GEAR_CUDA_TRY(cudaMemcpy(bytes.data(), copy.get(), bytes.size(), cudaMemcpyDefault));

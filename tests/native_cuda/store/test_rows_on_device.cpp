@@ -37,7 +37,7 @@ TEST_CASE("rows on the GPU go where they belong, in order with rows of the host"
   region->write(0, wanted);
   std::mt19937_64 random(3);
   const base::Stream beside(0);
-  std::vector<base::DeviceBytes> sources;
+  std::vector<base::DeviceArray<std::byte>> sources;
   for (const Field& field : kFields) {
     sources.emplace_back(kRows * field.step_bytes, 0);
   }
@@ -56,7 +56,7 @@ TEST_CASE("rows on the GPU go where they belong, in order with rows of the host"
     std::vector<const std::byte*> copies(arrays.size());
     const auto end = taken->take(
         arrays, reinterpret_cast<uintptr_t>(static_cast<cudaStream_t>(beside)), {}, copies);
-    for (const base::DeviceBytes& source : sources) {
+    for (const base::DeviceArray<std::byte>& source : sources) {
       GEAR_CUDA_TRY(cudaMemsetAsync(source.get(), 0xff, source.bytes(), beside));
     }
     taken->wait();
@@ -120,7 +120,7 @@ TEST_CASE("more rows on the GPU than a part of the ring holds the places of") {
   for (uint64_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<std::byte>(i * 7 + i / 251);
   }
-  const base::DeviceBytes source(values.size(), 0);
+  const base::DeviceArray<std::byte> source(values.size(), 0);
   GEAR_CUDA_TRY(cudaMemcpy(source.get(), values.data(), values.size(), cudaMemcpyHostToDevice));
   std::vector<RowSink::RowMove> moves(kMany);
   std::vector<std::byte> wanted(values.size());

@@ -343,7 +343,7 @@ void DeviceIndex::start_over() {
 }
 
 std::shared_ptr<Mirror> make_mirror(Index& index, int device, RowSink* rows) {
-  return std::make_shared<DeviceIndex>(index, device < 0 ? base::current_device() : device, rows);
+  return std::make_shared<DeviceIndex>(index, device, rows);
 }
 
 }  // namespace gear::store
