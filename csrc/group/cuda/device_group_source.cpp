@@ -57,8 +57,8 @@ std::shared_ptr<UpdateExchange> updates_of(const LoaderParts& parts) {
     slots.push_back(peers.num_slots(r));
   }
   const auto lock = shard.lock_settled();
-  const std::shared_ptr<store::Mirror> mirror = shard.mirror(parts.options.device);
-  mirror->device_index()->require_priorities();
+  const auto mirror = store::device_index(shard, parts.options.device);
+  mirror->require_priorities();
   return std::make_shared<UpdateExchange>(shard, mirror, peers.rank(), slots, update_room(parts));
 }
 

@@ -79,24 +79,19 @@ __global__ void scatter_updates(const __grid_constant__ Meeting meeting,
   }
 }
 
-std::shared_ptr<store::DeviceIndex> device_index(std::shared_ptr<store::Mirror> mirror) {
-  store::DeviceIndex* index = mirror->device_index();
-  GEAR_CHECK(index != nullptr && index->holds_priorities());
-  return {std::move(mirror), index};
-}
-
 }  // namespace
 
-UpdateExchange::UpdateExchange(store::Shard& shard, std::shared_ptr<store::Mirror> mirror,
+UpdateExchange::UpdateExchange(store::Shard& shard, std::shared_ptr<store::DeviceIndex> mirror,
                                uint32_t rank, std::span<const uint64_t> num_slots, uint64_t room)
     : shard_(shard),
-      mirror_(device_index(std::move(mirror))),
+      mirror_(std::move(mirror)),
       rank_(rank),
       room_(room),
       intake_(0, num_slots, mirror_->stream()),
       counts_(1, mirror_->device()),
       kept_(num_slots.size()),
       sender_(ranks()) {
+  GEAR_CHECK(mirror_->holds_priorities());
   GEAR_CHECK(ranks() <= kMostRanks && rank < ranks() && room > 0 && room <= most_room(ranks()));
   const base::OnDevice current(device());
   GEAR_CUDA_TRY(cudaMemsetAsync(counts_.get(), 0, counts_.bytes(), mirror_->stream()));

@@ -41,7 +41,7 @@ class UpdateExchange final : public DeviceUpdates {
   /// is. `num_slots`: by rank, what its shard has room for. `room`: entries that a rank sends to
   /// another in one round, the same on all ranks; at most most_room(). Waits for the mirror's
   /// stream; throws OutOfMemory.
-  UpdateExchange(store::Shard& shard, std::shared_ptr<store::Mirror> mirror, uint32_t rank,
+  UpdateExchange(store::Shard& shard, std::shared_ptr<store::DeviceIndex> mirror, uint32_t rank,
                  std::span<const uint64_t> num_slots, uint64_t room);
   /// Waits for what is on its way.
   ~UpdateExchange() override;

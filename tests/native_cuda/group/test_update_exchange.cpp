@@ -45,7 +45,7 @@ struct Rank {
   std::vector<Call> calls;
   std::vector<std::pair<base::DeviceArray<int64_t>, base::DeviceArray<float>>> arrays;
 
-  const base::Stream& stream() const { return shard->mirror(0)->device_index()->stream(); }
+  const base::Stream& stream() const { return store::device_index(*shard, 0)->stream(); }
 };
 
 std::shared_ptr<store::Shard> make_shard(uint32_t rank) {
@@ -70,8 +70,8 @@ std::vector<Rank> make_ranks(uint64_t room) {
   }
   for (uint32_t r = 0; r < kRanks; ++r) {
     Rank& rank = ranks[r];
-    const auto mirror = rank.shard->mirror(0);
-    rank.weights = mirror->device_index()->weights(mirror->device_index()->steps(0), kAlpha);
+    const auto mirror = store::device_index(*rank.shard, 0);
+    rank.weights = mirror->weights(mirror->steps(0), kAlpha);
     rank.reference_weights = rank.reference->index().steps(0)->weights(kAlpha);
     rank.exchange = std::make_unique<UpdateExchange>(*rank.shard, mirror, r, num_slots, room);
     rank.inbox = base::DeviceArray<std::byte>(UpdateExchange::inbox_bytes(kRanks, room), 0);
