@@ -3,15 +3,13 @@
 #include "base/gpu/nvtx.h"
 
 namespace gear::base {
-namespace {
 
-[[noreturn]] void refuse() {
-  throw InvalidArgument(
-      "[cuda] a GPU asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): rebuild "
-      "with CUDA, or use device='cpu' and tier='host'");
+void refuse_without_cuda(std::string_view what) {
+  throw InvalidArgument(cat(what,
+                            " asked for, but this build was made without CUDA "
+                            "(GEAR_WITH_CUDA=OFF, or no nvcc): rebuild with CUDA, or use "
+                            "device='cpu' and tier='host'"));
 }
-
-}  // namespace
 
 int device_count() noexcept { return 0; }
 std::vector<DeviceInfo> devices() { return {}; }
@@ -19,8 +17,8 @@ int driver_version() noexcept { return 0; }
 int runtime_version() noexcept { return 0; }
 std::string device_names() { return "none"; }
 
-std::array<std::byte, 16> device_uuid(int) { refuse(); }
-void fetch(std::span<std::byte>, const void*, uintptr_t) { refuse(); }
+std::array<std::byte, 16> device_uuid(int) { refuse_without_cuda("[cuda] a GPU"); }
+void fetch(std::span<std::byte>, const void*, uintptr_t) { refuse_without_cuda("[cuda] a GPU"); }
 
 NvtxRange::NvtxRange(const char*) noexcept {}
 NvtxRange::~NvtxRange() = default;

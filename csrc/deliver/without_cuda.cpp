@@ -1,15 +1,11 @@
 // What a build without CUDA has in place of deliver/cuda/.
-#include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "deliver/make_source.h"
 
 namespace gear::deliver {
 namespace {
 
-[[noreturn]] void refuse() {
-  throw base::InvalidArgument(
-      "[loader] device 'cuda' asked for, but this build was made without CUDA "
-      "(GEAR_WITH_CUDA=OFF): rebuild with CUDA, or use device='cpu'");
-}
+[[noreturn]] void refuse() { base::refuse_without_cuda("[loader] device 'cuda'"); }
 
 }  // namespace
 

@@ -1,4 +1,5 @@
 #include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "memory/peer_device_region.h"
 #include "memory/tiers.h"
 
@@ -6,11 +7,7 @@ namespace gear::memory {
 namespace {
 
 [[noreturn]] void refuse(Tier tier) {
-  throw base::InvalidArgument(
-      base::cat("[memory] tier '", kTiers.name(tier),
-                "' asked for, but this build was made without CUDA "
-                "(GEAR_WITH_CUDA=OFF, or no nvcc): rebuild with CUDA, or use "
-                "tier='host'"));
+  base::refuse_without_cuda(base::cat("[memory] tier '", kTiers.name(tier), "'"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gear::base {
@@ -55,5 +56,9 @@ std::vector<T> fetched(const T* from, uint64_t count, uintptr_t stream) {
   fetch(std::as_writable_bytes(std::span(to)), from, stream);
   return to;
 }
+
+/// What a build without CUDA, and no other, answers for what needs it: throws InvalidArgument.
+/// `what`: the area and what was asked for, "[memory] tier 'pinned'".
+[[noreturn]] void refuse_without_cuda(std::string_view what);
 
 }  // namespace gear::base

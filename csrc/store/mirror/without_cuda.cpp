@@ -1,17 +1,12 @@
 // What the seam of the mirrors answers in a build without CUDA.
-#include "base/errors.h"
+#include "base/gpu/devices.h"
 #include "store/mirror/mirror.h"
 #include "store/mirror/taken_arrays.h"
 
 namespace gear::store {
 namespace {
 
-[[noreturn]] void refuse() {
-  throw base::InvalidArgument(
-      "[buffer] a GPU asked for, but this build was made without CUDA (GEAR_WITH_CUDA=OFF): "
-      "rebuild "
-      "with CUDA, or use device='cpu' and tier='host'");
-}
+[[noreturn]] void refuse() { base::refuse_without_cuda("[buffer] a GPU"); }
 
 }  // namespace
 
