@@ -272,8 +272,7 @@ void apply(const KeptUpdate& update, SavedIndex& part, const Layout& layout) {
   const auto p = static_cast<uint32_t>(id.slot / page_steps);
   const auto row = static_cast<uint32_t>(id.slot % page_steps);
   const Page& page = state.pages[p];
-  if (page.episode == kNone || !is_stored(id, row, page, state.episodes[page.episode].begin,
-                                          state.episodes[page.episode].end)) {
+  if (!is_stored(id, row, page)) {
     ++state.counters.stale_updates;
     return;
   }

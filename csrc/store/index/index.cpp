@@ -111,15 +111,7 @@ uint64_t Index::bytes() const {
 
 bool Index::find(StepId id, Anchor& anchor) const {
   anchor = anchor_of(id.slot);
-  const Page& page = state_.pages[anchor.page];
-  if (!id.episode) {
-    return is_stored_step(id, anchor.row, page);
-  }
-  if (page.episode == kNone) {
-    return false;
-  }
-  const Episode& episode = state_.episodes[page.episode];
-  return is_stored(id, anchor.row, page, episode.begin, episode.end);
+  return is_stored(id, anchor.row, state_.pages[anchor.page]);
 }
 
 Anchor Index::resolve(int64_t packed) const {

@@ -21,24 +21,12 @@ GEAR_HD inline bool is_id_of(int64_t id, uint32_t owner, uint64_t num_slots) {
   return id >= 0 && step.owner == owner && step.slot < num_slots;
 }
 
-/// Whether the step that an id names is still stored; `row` and `page` are those of its slot, and
-/// the page's episode is stored from `begin` to `end`.
-GEAR_HD inline bool is_stored(StepId id, uint32_t row, const Page& page, uint64_t begin,
-                              uint64_t end) {
-  if (page.episode == kNone || (page.generation & StepId::kGenerationMask) != id.generation) {
-    return false;
-  }
-  const uint64_t written = page.first_step + page.rows;
-  if (page.first_step + row >= (end < written ? end : written)) {
-    return false;
-  }
-  return !id.episode || (page.first_step == begin && row == 0);
-}
-
-/// is_stored() for the id of a step in the index itself, whose pages know how many steps they hold:
-/// it does not read the episode. Not for a mirror, whose pages count what may be drawn there.
-inline bool is_stored_step(StepId id, uint32_t row, const Page& page) {
-  return row < page.anchors && (page.generation & StepId::kGenerationMask) == id.generation;
+/// Whether the step that an id names is still stored, or the episode that begins there; `row` and
+/// `page` are those of its slot. An episode begins with the page that has none before it. A page
+/// that a mirror was never sent has all bits set: its episode alone says that it holds nothing.
+GEAR_HD inline bool is_stored(StepId id, uint32_t row, const Page& page) {
+  return page.episode != kNone && (page.generation & StepId::kGenerationMask) == id.generation &&
+         row < page.anchors && (!id.episode || (page.previous == kNone && row == 0));
 }
 
 /// The text of the InvalidArgument that refuses an id; `nothing`: what was not done.

@@ -220,12 +220,7 @@ class HostMirror final : public Mirror {
   void set(StepId id, float priority) {
     const Page& page = image_.pages[id.slot / index_.options().page_steps];
     const auto row = static_cast<uint32_t>(id.slot % index_.options().page_steps);
-    if (page.episode == kNone) {
-      ++stale_;
-      return;
-    }
-    const DeviceEpisode& episode = image_.episodes[page.episode];
-    if (!is_stored(id, row, page, episode.begin, episode.end)) {
+    if (!is_stored(id, row, page)) {
       ++stale_;
     } else if (id.episode) {
       episode_weights_[page.episode] = static_cast<double>(priority);

@@ -51,16 +51,7 @@ __device__ Target target_of(const DeviceTables& tables, const Updates& updates, 
   const uint32_t number = updates.by_page_steps.divide(id.slot);
   const uint32_t row = updates.by_page_steps.remainder(id.slot, number);
   const Page page = tables.pages[number];
-  if (page.episode == kNone) {
-    return {};
-  }
-  const DeviceEpisode& episode = tables.episodes[page.episode];
-  return {is_stored(id, row, page, episode.begin, episode.end),
-          id.episode,
-          id.slot,
-          number,
-          row,
-          page.episode};
+  return {is_stored(id, row, page), id.episode, id.slot, number, row, page.episode};
 }
 
 // The update of a thread, as it was taken in; false: it has none.
