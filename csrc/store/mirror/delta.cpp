@@ -1,19 +1,65 @@
 #include "store/mirror/delta.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/threads/prefetch.h"
 
 namespace gear::store {
-DeltaEncoder::DeltaEncoder(Index& index, const Shown& shown,
-                           std::span<const std::shared_ptr<const Drawable>> steps,
-                           bool with_priorities)
-    : index_(index),
-      dirty_(index.dirty()),
-      shown_(shown),
-      steps_(steps),
-      with_priorities_(with_priorities) {}
+namespace {
+
+constexpr size_t kAhead = 8;  // records that whoever goes through them asks for ahead
+
+}  // namespace
+
+DeltaEncoder::DeltaEncoder(Index& index)
+    : index_(index), reader_(index.dirty()), shown_pages_(index.options().num_pages) {}
+
+void DeltaEncoder::look(std::span<const std::shared_ptr<const Drawable>> steps,
+                        bool with_priorities) {
+  steps_ = steps;
+  with_priorities_ = with_priorities;
+  next_page_ = next_episode_ = 0;
+  pages_.clear();
+  episodes_.clear();
+  changed_pages_.clear();
+  changed_episodes_.clear();
+  const uint64_t num_episodes = index_.state().episodes.size();
+  reader_.take(num_episodes, changed_pages_, changed_episodes_);
+  for (size_t i = 0; i < changed_pages_.size(); ++i) {
+    if (i + kAhead < changed_pages_.size()) {
+      base::prefetch(&shown_pages_[changed_pages_[i + kAhead]]);
+      base::prefetch(&index_.page(changed_pages_[i + kAhead]));
+    }
+    const uint32_t p = changed_pages_[i];
+    const Page& page = index_.page(p);
+    const bool used = page.episode != kNone;
+    const ShownPage before =
+        std::exchange(shown_pages_[p], ShownPage{page.generation, page.rows, used});
+    if (used || before.used) {
+      const bool same = used && before.used && before.generation == page.generation;
+      pages_.push_back({p, same ? before.rows : uint16_t{0}});
+    }
+  }
+  shown_episodes_.resize(num_episodes);
+  for (const uint32_t e : changed_episodes_) {
+    const Episode& episode = index_.episode(e);
+    const ShownEpisode before =
+        std::exchange(shown_episodes_[e], ShownEpisode{episode.uid, episode.ended()});
+    // The index sets it when an episode opens, and when it ends.
+    episodes_.push_back({e, before.uid != episode.uid || before.ended != episode.ended()});
+  }
+}
+
+void DeltaEncoder::follow_priorities() {
+  index_.dirty().follow_priorities();
+  for (ShownPage& page : shown_pages_) {
+    page.rows = 0;
+  }
+  shown_episodes_.assign(shown_episodes_.size(), {});
+  reader_.start_over();
+}
 
 uint64_t DeltaEncoder::records() const {
   return (index_.options().page_steps + PageDelta::kMaxRows - 1) / PageDelta::kMaxRows;
@@ -23,12 +69,12 @@ uint64_t DeltaEncoder::words() const {
   return steps_.size() * (records() + StepBits::words_of(index_.options().page_steps));
 }
 
-uint64_t DeltaEncoder::values(const Shown::PageChange& change) const {
+uint64_t DeltaEncoder::values(const PageChange& change) const {
   const uint64_t rows = index_.page(change.page).rows;
   return with_priorities_ && rows > change.kept ? rows - change.kept : 0;
 }
 
-void DeltaEncoder::encode_page(const Shown::PageChange& change, Cursor& out) const {
+void DeltaEncoder::encode_page(const PageChange& change, Cursor& out) const {
   const Page& page = index_.page(change.page);
   const uint64_t page_steps = index_.options().page_steps;
   const uint64_t first_slot = index_.slot({change.page, 0});
@@ -56,7 +102,8 @@ void DeltaEncoder::encode_page(const Shown::PageChange& change, Cursor& out) con
     for (uint64_t row = std::max<uint64_t>(begin, change.kept);
          row < std::min<uint64_t>(end, page.rows); ++row) {
       const float priority = index_.slots().priorities[first_slot + row];
-      out.values[out.values_done++] = dirty_.took_default(first_slot + row) ? -priority : priority;
+      out.values[out.values_done++] =
+          index_.dirty().took_default(first_slot + row) ? -priority : priority;
     }
   }
 }
@@ -70,15 +117,13 @@ void DeltaEncoder::prefetch(uint32_t page) const {
   }
 }
 
-EpisodeDelta DeltaEncoder::encode_episode(const Shown::EpisodeChange& change) const {
+EpisodeDelta DeltaEncoder::encode_episode(const EpisodeChange& change) const {
   const Episode& episode = index_.episode(change.episode);
   return {episode.begin,     episode.end,  episode.closing_columns, episode.weight, change.episode,
           change.weight_set, episode.state};
 }
 
 DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
-  const auto pages = shown_.pages();
-  const auto episodes = shown_.episodes();
   DeltaRound round;
   const auto add = [&](const DeltaRound& more) {
     const DeltaRound larger{round.num_pages + more.num_pages,
@@ -91,11 +136,11 @@ DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
     return fits;
   };
   size_t stop_page = next_page_;
-  while (stop_page < pages.size() && add({records(), 0, words(), values(pages[stop_page])})) {
+  while (stop_page < pages_.size() && add({records(), 0, words(), values(pages_[stop_page])})) {
     ++stop_page;
   }
   size_t stop_episode = next_episode_;
-  while (stop_episode < episodes.size() && add({0, 1, 0, 0})) {
+  while (stop_episode < episodes_.size() && add({0, 1, 0, 0})) {
     ++stop_episode;
   }
   GEAR_CHECK(stop_page > next_page_ || stop_episode > next_episode_ || done());
@@ -105,13 +150,13 @@ DeltaRound DeltaEncoder::next(std::span<std::byte> out) {
                 reinterpret_cast<float*>(out.data() + round.values_offset())};
   auto* episode = reinterpret_cast<EpisodeDelta*>(out.data() + round.episodes_offset());
   for (; next_page_ < stop_page; ++next_page_) {
-    if (next_page_ + Shown::kAhead < stop_page) {
-      prefetch(pages[next_page_ + Shown::kAhead].page);
+    if (next_page_ + kAhead < stop_page) {
+      prefetch(pages_[next_page_ + kAhead].page);
     }
-    encode_page(pages[next_page_], cursor);
+    encode_page(pages_[next_page_], cursor);
   }
   for (; next_episode_ < stop_episode; ++next_episode_) {
-    *episode++ = encode_episode(episodes[next_episode_]);
+    *episode++ = encode_episode(episodes_[next_episode_]);
   }
   return round;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/host_device.h"
-#include "store/mirror/shown.h"
+#include "store/index/index.h"
 
 /// What a mirror is sent of an index: records of pages and episodes that changed. Plain data and
 /// arithmetic, for the host that encodes it and the GPU (or a test) that applies it.
@@ -61,21 +61,51 @@ struct DeltaRound {
   uint64_t bytes() const { return values_offset() + num_values * sizeof(float); }
 };
 
-/// Goes through what a mirror has to be sent once, round by round.
+/// What a mirror shows of an index, and from it what the mirror has to be sent, round by round:
+///
+///     encoder.look(steps, with_priorities);
+///     while (!encoder.done()) {
+///       DeltaRound round = encoder.next(part);  // the mirror applies it
+///     }
+///
+/// Cost: 8 bytes a page and 16 an episode.
 class DeltaEncoder {
  public:
-  /// `steps`: the sets that the mirror shows, in its order. `with_priorities`: those that it does
-  /// not have are sent.
-  DeltaEncoder(Index& index, const Shown& shown,
-               std::span<const std::shared_ptr<const Drawable>> steps, bool with_priorities);
+  /// The mirror shows nothing at first.
+  explicit DeltaEncoder(Index& index);
 
-  bool done() const {
-    return next_page_ == shown_.pages().size() && next_episode_ == shown_.episodes().size();
-  }
+  bool up_to_date() const { return reader_.nothing_new(); }
+  /// Finds what changed, which the mirror is sent before the next call. `steps`: the sets that the
+  /// mirror shows, in its order; they last until done(). `with_priorities`: those that it does not
+  /// have are sent.
+  void look(std::span<const std::shared_ptr<const Drawable>> steps, bool with_priorities);
+  bool done() const { return next_page_ == pages_.size() && next_episode_ == episodes_.size(); }
   /// Fills `out` with as much as fits. Room for one page of kMaxPageSteps (256 KiB) is enough.
   DeltaRound next(std::span<std::byte> out);
+  /// The mirror shows nothing again; from here on priorities are followed, which it begins to hold,
+  /// or which it has missed some of.
+  void follow_priorities();
 
  private:
+  // What the mirror shows.
+  struct ShownPage {
+    uint32_t generation = 0;
+    uint16_t rows = 0;
+    bool used = false;
+  };
+  struct ShownEpisode {
+    uint64_t uid = 0;
+    bool ended = false;
+  };
+  // What it has to be sent.
+  struct PageChange {
+    uint32_t page;
+    uint16_t kept;  // rows that the mirror shows, and that still hold the same steps
+  };
+  struct EpisodeChange {
+    uint32_t episode;
+    bool weight_set;  // its own priority was set by the index since; else the mirror's stands
+  };
   // Where the parts of a round are filled on.
   struct Cursor {
     PageDelta* page;
@@ -87,17 +117,23 @@ class DeltaEncoder {
 
   uint64_t records() const;
   uint64_t words() const;
-  uint64_t values(const Shown::PageChange& change) const;
+  uint64_t values(const PageChange& change) const;
   void prefetch(uint32_t page) const;
   // Appends the records, words and values of a page.
-  void encode_page(const Shown::PageChange& change, Cursor& out) const;
-  EpisodeDelta encode_episode(const Shown::EpisodeChange& change) const;
+  void encode_page(const PageChange& change, Cursor& out) const;
+  EpisodeDelta encode_episode(const EpisodeChange& change) const;
 
-  const Index& index_;
-  const Dirty& dirty_;
-  const Shown& shown_;
+  Index& index_;
+  Dirty::Reader reader_;
+  std::vector<ShownPage> shown_pages_;
+  std::vector<ShownEpisode> shown_episodes_;
+  std::vector<uint32_t> changed_pages_;
+  std::vector<uint32_t> changed_episodes_;
+  // Of the last look():
   std::span<const std::shared_ptr<const Drawable>> steps_;
-  bool with_priorities_;
+  bool with_priorities_ = false;
+  std::vector<PageChange> pages_;
+  std::vector<EpisodeChange> episodes_;
   size_t next_page_ = 0;
   size_t next_episode_ = 0;
 };

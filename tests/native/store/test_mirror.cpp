@@ -24,7 +24,7 @@ class HostMirror final : public Mirror {
   HostMirror(Index& index, const MirroredSteps& sets, uint64_t part_bytes)
       : index_(index),
         part_(part_bytes / 64),
-        shown_(index),
+        encoder_(index),
         words_per_page_(StepBits::words_of(index.options().page_steps)),
         heads_(index.options().num_pages) {
     for (uint64_t set = 0; set < MirroredSteps::kSets; ++set) {
@@ -46,7 +46,7 @@ class HostMirror final : public Mirror {
   void settled_elsewhere() override { ahead_ = false; }
   void start_over() override {
     ahead_ = false;
-    shown_.follow_priorities();
+    encoder_.follow_priorities();
   }
   uint64_t rounds() const { return rounds_; }
 
@@ -54,19 +54,18 @@ class HostMirror final : public Mirror {
     image_.priorities.assign(index_.num_slots(), 0.0F);
     episode_weights_.resize(image_.episodes.size());
     largest_ = index_.state().max_priority;
-    shown_.follow_priorities();
+    encoder_.follow_priorities();
     sync();
   }
 
   void sync() override {
-    if (shown_.up_to_date()) {
+    if (encoder_.up_to_date()) {
       return;
     }
-    shown_.look();
-    DeltaEncoder encoder(index_, shown_, steps_, holds_priorities());
-    while (!encoder.done()) {
+    encoder_.look(steps_, holds_priorities());
+    while (!encoder_.done()) {
       const auto bytes = std::as_writable_bytes(std::span(part_));
-      const DeltaRound round = encoder.next(bytes);
+      const DeltaRound round = encoder_.next(bytes);
       REQUIRE(round.bytes() <= bytes.size());
       apply(round, bytes.data());
       ++rounds_;
@@ -236,7 +235,7 @@ class HostMirror final : public Mirror {
 
   Index& index_;
   std::vector<Line> part_;
-  Shown shown_;
+  DeltaEncoder encoder_;
   uint64_t words_per_page_;
   std::vector<std::shared_ptr<const Drawable>> steps_;
   std::vector<ShownSteps> shown_steps_;

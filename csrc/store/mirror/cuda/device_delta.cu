@@ -154,19 +154,20 @@ __global__ void refresh_least_of_rows(const __grid_constant__ DeviceTables table
 
 }  // namespace
 
-DeltaSender::DeltaSender(int device) : staging_(kParts, device) {
+DeltaSender::DeltaSender(Index& index, int device) : encoder_(index), staging_(kParts, device) {
   staging_.reserve(kPartBytes, true);
 }
 
-void DeltaSender::send(DeltaEncoder encoder, float index_largest, const DeviceTables& tables,
-                       cudaStream_t stream) {
-  while (!encoder.done()) {
+void DeltaSender::send(std::span<const std::shared_ptr<const Drawable>> steps, float index_largest,
+                       const DeviceTables& tables, cudaStream_t stream) {
+  encoder_.look(steps, tables.priorities != nullptr);
+  while (!encoder_.done()) {
     std::byte* part = staging_.acquire(kPartBytes);
-    const DeltaRound round = encoder.next({part, kPartBytes});
+    const DeltaRound round = encoder_.next({part, kPartBytes});
     const std::byte* data = staging_.send(round.bytes(), stream);
     const uint64_t warps = round.num_pages + (round.num_episodes + kWarpSize - 1) / kWarpSize;
     apply_delta<<<static_cast<unsigned>((warps + kWarps - 1) / kWarps), kWarps * kWarpSize, 0,
-                  stream>>>(tables, data, round, index_largest, encoder.done());
+                  stream>>>(tables, data, round, index_largest, encoder_.done());
     GEAR_CUDA_TRY(cudaGetLastError());
     if (tables.least_levels() > 0 && round.num_pages > 0) {
       refresh_least_of_rows<<<static_cast<unsigned>((round.num_pages + kWarps - 1) / kWarps),

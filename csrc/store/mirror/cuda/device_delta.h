@@ -59,19 +59,24 @@ struct DeviceTables {
   }
 };
 
-/// Carries what changed to the device: for each 256 KiB of it one copy and one kernel.
+/// Carries what changed in an index to the mirror on a GPU: for each 256 KiB of it one copy and one
+/// kernel.
 class DeltaSender {
  public:
-  explicit DeltaSender(int device);
+  DeltaSender(Index& index, int device);
 
-  /// Enqueues the changes. Where tables.priorities is set, the largest priority moves to the other
-  /// place.
-  void send(DeltaEncoder encoder, float index_largest, const DeviceTables& tables,
-            cudaStream_t stream);
+  /// As DeltaEncoder.
+  bool up_to_date() const { return encoder_.up_to_date(); }
+  void follow_priorities() { encoder_.follow_priorities(); }
+  /// Enqueues the changes. `steps`: as tables.steps. Where tables.priorities is set, priorities are
+  /// sent, and the largest moves to the other place.
+  void send(std::span<const std::shared_ptr<const Drawable>> steps, float index_largest,
+            const DeviceTables& tables, cudaStream_t stream);
   /// Whether send() of up to 256 KiB would not wait for the stream.
   bool has_room() const { return staging_.has_free(); }
 
  private:
+  DeltaEncoder encoder_;
   base::Staging staging_;
 };
 

@@ -72,11 +72,10 @@ DeviceIndex::DeviceIndex(Index& index, int device, RowSink* rows)
       rows_(rows != nullptr && rows->stream().device() == device ? rows : nullptr),
       own_stream_(rows_ == nullptr ? base::Stream(device) : base::Stream()),
       stream_(rows_ == nullptr ? own_stream_ : rows_->stream()),
-      shown_(index),
       pages_(index.options().num_pages, device),
       episodes_(index.options().num_pages, device),
       heads_(index.options().num_pages, stream_, device),
-      deltas_(device),
+      deltas_(index, device),
       marked_(base::Event::on(device)) {
   const base::OnDevice current(device);
   static_assert(kNone == 0xffffffff, "all bits set: a page that belongs to no episode");
@@ -142,7 +141,7 @@ void DeviceIndex::sync() {
     rows_->flush();
   }
   const float largest = index_.state().max_priority;
-  if (shown_.up_to_date()) {
+  if (deltas_.up_to_date()) {
     if (largest > told_) {  // by another rank
       follow();
     }
@@ -154,8 +153,7 @@ void DeviceIndex::sync() {
   for (const auto& there : drawables_) {
     steps.push_back(there->steps());
   }
-  shown_.look();
-  deltas_.send({index_, shown_, steps, holds_priorities()}, largest, tables, stream_);
+  deltas_.send(steps, largest, tables, stream_);
   told_ = largest;
   if (holds_priorities()) {
     largest_ = 1 - largest_;
@@ -192,7 +190,7 @@ void DeviceIndex::require_priorities() {
   episode_weights_ = std::move(episode_weights);
   scalars_ = std::move(scalars);
   view_.priorities = priorities_.get();
-  shown_.follow_priorities();
+  deltas_.follow_priorities();
 }
 
 std::shared_ptr<const DeviceWeights> DeviceIndex::weights(
@@ -339,7 +337,7 @@ void DeviceIndex::settled_elsewhere() {
 
 void DeviceIndex::start_over() {
   settled_elsewhere();
-  shown_.follow_priorities();
+  deltas_.follow_priorities();
 }
 
 std::shared_ptr<Mirror> make_mirror(Index& index, int device, RowSink* rows) {

@@ -94,7 +94,6 @@ class DeviceIndex final : public Mirror {
   RowSink* const rows_;            // of this GPU, whose stream it is; null: none
   const base::Stream own_stream_;  // else
   const base::Stream& stream_;
-  Shown shown_;
   base::DeviceArray<Page> pages_;
   base::DeviceArray<DeviceEpisode> episodes_;
   base::DeviceArray<float> priorities_;
