@@ -92,8 +92,6 @@ class DeviceRoute {
   /// Waits for what was put on it; never throws.
   void drain() noexcept { store::drain(shard_, *mirror_); }
 
-  /// Whether sync() would not wait for the GPU.
-  bool has_room() const { return mirror_->has_room(); }
   /// Brings the mirror, and the rows that it stands for, up to date with the index.
   void sync();
   /// Begins to fill a block, behind those who read it.

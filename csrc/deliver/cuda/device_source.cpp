@@ -106,8 +106,8 @@ bool DeviceSource::draw(Job& drawn, bool ahead, std::optional<double> timeout_s)
   job.resolved = true;
   auto lock = shard_->lock();
   route_->mirror().raise_failed_update();
-  shard_->wait_for_gpu(lock,
-                       [this] { return route_->has_room() && (!upload_ || upload_->has_room()); });
+  shard_->wait_for_gpu(
+      lock, [this] { return route_->mirror().can_sync() && (!upload_ || upload_->has_room()); });
   Draw draw(*shard_, lock);
   if (!draw.wait(options_, *offered_, looks_, ahead, timeout_s)) {
     return false;

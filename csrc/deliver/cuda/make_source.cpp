@@ -27,7 +27,7 @@ std::shared_ptr<DeviceBlock> gather_ids(store::Shard& shard, const std::vector<i
   DeviceRoute route(shard, batch.layout, device, {});
 
   auto lock = shard.lock();
-  shard.wait_for_gpu(lock, [&] { return route.has_room(); });
+  shard.wait_for_gpu(lock, [&] { return route.mirror().can_sync(); });
   for (const int64_t id : ids) {
     selection.add(shard.index().resolve(id), 1.0F);
   }

@@ -123,7 +123,7 @@ std::vector<uint32_t> DeviceGroupDraw::readers() const {
   return ranks;
 }
 
-bool DeviceGroupDraw::has_room() const { return mirror_->has_room(); }
+bool DeviceGroupDraw::can_sync() const { return mirror_->can_sync(); }
 
 void DeviceGroupDraw::sync() { mirror_->sync(); }
 

@@ -56,7 +56,7 @@ class DeviceGroupDraw {
   std::vector<uint32_t> readers() const;
 
   /// Whether sync() would not wait for the GPU. Under the shard's lock.
-  bool has_room() const;
+  bool can_sync() const;
   /// What the index has become since the last batch. Under the shard's lock, as launch().
   void sync();
   /// A batch that all ranks have agreed on.

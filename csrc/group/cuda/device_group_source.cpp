@@ -241,7 +241,7 @@ Agreement::Round DeviceGroupSource::attempt(Share& job, const Agreement::Terms& 
   deliver::Draw draw(shard_, lock);
   store::Read read;
   try {
-    shard_.wait_for_gpu(lock, [this] { return draw_.has_room(); });
+    shard_.wait_for_gpu(lock, [this] { return draw_.can_sync(); });
     draw_.sync();
     job.number = number_++;
     describe(job.batch);

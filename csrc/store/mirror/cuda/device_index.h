@@ -33,6 +33,8 @@ class DeviceIndex final : public Mirror {
   bool has_room() const override {
     return deltas_.has_room() && (!updates_ || updates_->has_room());
   }
+  /// Whether sync(), without an update behind it, would not wait for the GPU.
+  bool can_sync() const { return deltas_.has_room(); }
   bool ahead() const override { return ahead_; }
   bool holds_priorities() const override { return view_.priorities != nullptr; }
   void update(const int64_t* ids, const float* priorities, uint64_t count, bool on_device,
