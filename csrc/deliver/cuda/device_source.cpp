@@ -58,7 +58,8 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, Request request)
   shard_->rate_limiter().check_batch(options_.batch_size);
   static_cast<void>(shard_->settle(lock));  // no draw over ranks is out beside this source
   if (select::draws_on_device(options_.sampler, index)) {
-    device_sampler_.emplace(options_.sampler, index, route_->mirror(), options_.batch_size);
+    device_sampler_ = select::DeviceSampler::make(
+        {options_.sampler, index, route_->mirror(), options_.batch_size});
   } else {
     host_sampler_.emplace(options_.sampler, index);
     upload_.emplace(options_.batch_size, shard_->layout().page_steps, depth, device_);
@@ -66,7 +67,7 @@ DeviceSource::DeviceSource(std::shared_ptr<store::Shard> shard, Request request)
   offered_ = &select::counted(options_.sampler, index);
   looks_ = host_sampler_ && select::needs_priorities(options_.sampler);
   facts_ = {layout, tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy,
-            tier, device_sampler_.has_value(), shard_.get()};
+            tier, device_sampler_ != nullptr, shard_.get()};
 }
 
 DeviceSource::~DeviceSource() { route_->drain(); }
@@ -166,7 +167,7 @@ void DeviceSource::gather(Fill& job, std::shared_ptr<DeviceBlock> block, uint64_
   const bool repeats = device_sampler_ && device_sampler_->capturable() && !options_.packed &&
                        items == options_.batch_size;
   DeviceRoute::Fill fill = route_->begin({options_.sampler.unit, items, block, job.totals.get(),
-                                          repeats, timed, device_sampler_.has_value()});
+                                          repeats, timed, device_sampler_ != nullptr});
   if (!fill.replayed()) {
     launch_select(items, fill.draw());
     route_->plan_and_gather(fill);

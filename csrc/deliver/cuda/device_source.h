@@ -67,7 +67,7 @@ class DeviceSource final : public Source {
   int device_;  ///< that gathers
   std::shared_ptr<DeviceBlockPool> blocks_;
   std::optional<DeviceRoute> route_;
-  std::optional<select::DeviceSampler> device_sampler_;  ///< one of these two
+  std::unique_ptr<select::DeviceSampler> device_sampler_;  ///< one of these two
   std::optional<select::Sampler> host_sampler_;
   const store::SumTree* offered_ = nullptr;     ///< that one's
   bool looks_ = false;                          ///< at priorities of the index, when it draws

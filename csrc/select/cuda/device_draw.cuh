@@ -105,6 +105,15 @@ __device__ inline void write_anchor(const DeviceDraw& out, const AnchorTables& t
   out.mask[item] = true;
 }
 
+// What DeviceSampler::make() chooses among.
+
+/// Of items one wide: independent, or of a shuffled epoch.
+std::unique_ptr<DeviceSampler> make_device_equal(const DeviceSamplerParts& parts);
+/// Of steps by their weights, independent.
+std::unique_ptr<DeviceSampler> make_device_weighted(const DeviceSamplerParts& parts);
+/// Of steps by priority, the largest first.
+std::unique_ptr<DeviceSampler> make_device_topk(const DeviceSamplerParts& parts);
+
 /// The device's copy of how many independent draws a law has made, and of its beta.
 class DevicePosition {
  public:

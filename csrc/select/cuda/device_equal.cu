@@ -52,47 +52,43 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
   targets.end(begin, count);
 }
 
-class DeviceEqual final : public DeviceSelection {
+class DeviceEqual final : public DeviceSampler {
  public:
-  DeviceEqual(const Law& law, store::DeviceIndex& mirror)
-      : mirror_(mirror),
-        items_(law.options(), mirror),
-        position_(mirror, law),
-        capturable_(law.epoch() == nullptr) {}
+  explicit DeviceEqual(const DeviceSamplerParts& parts)
+      : DeviceSampler(parts), items_(parts.options, mirror()), position_(mirror(), law()) {}
 
-  void launch(const Law& law, uint64_t items, const DeviceDraw& out) override {
-    if (const Epoch* epoch = law.epoch()) {
-      launch(law, EpochTargets{epoch->order(), epoch->first()}, items, out);
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    if (const Epoch* epoch = law().epoch()) {
+      launch(EpochTargets{epoch->order(), epoch->first()}, items, out);
     } else {
-      launch(law, IndependentTargets{law.options().seed, position_.get()}, items, out);
+      launch(IndependentTargets{law().options().seed, position_.get()}, items, out);
     }
   }
 
-  void restore(const Law& law) override { position_.restore(law); }
-  bool capturable() const override { return capturable_; }
+  bool capturable() const override { return law().epoch() == nullptr; }
 
  private:
+  void restored() override { position_.restore(law()); }
+
   template <class Targets>
-  void launch(const Law& law, const Targets& targets, uint64_t items, const DeviceDraw& out) {
-    const base::OnDevice current(mirror_.device());
-    const AnchorTables tables = anchor_tables(mirror_.view(), law.options().unit);
+  void launch(const Targets& targets, uint64_t items, const DeviceDraw& out) {
+    const base::OnDevice current(mirror().device());
+    const AnchorTables tables = anchor_tables(mirror().view(), law().options().unit);
     items_.with_rows([&]<class Rows>(Rows rows) {
       store::launch_search<uint32_t>(
           draw_equal<false, Rows, Targets>, draw_equal<true, Rows, Targets>, items_.counts, items,
-          mirror_.stream(), items_.counts, rows, tables, targets, items, out);
+          mirror().stream(), items_.counts, rows, tables, targets, items, out);
     });
   }
 
-  store::DeviceIndex& mirror_;
   CountedItems items_;
   DevicePosition position_;
-  bool capturable_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceSelection> make_device_equal(const Law& law, store::DeviceIndex& mirror) {
-  return std::make_unique<DeviceEqual>(law, mirror);
+std::unique_ptr<DeviceSampler> make_device_equal(const DeviceSamplerParts& parts) {
+  return std::make_unique<DeviceEqual>(parts);
 }
 
 }  // namespace gear::select

@@ -2,36 +2,33 @@
 
 #include <algorithm>
 
-namespace gear::select {
-namespace {
+#include "select/cuda/device_draw.cuh"
 
-std::unique_ptr<DeviceSelection> selection_of(const Law& law, store::DeviceIndex& mirror,
-                                              uint64_t most_items) {
-  if (law.chance() == nullptr) {
-    return make_device_topk(law, mirror, most_items);
+namespace gear::select {
+
+std::unique_ptr<DeviceSampler> DeviceSampler::make(const DeviceSamplerParts& parts) {
+  const Policy policy = parts.options.policy;
+  if (policy == Policy::kTopK) {
+    return make_device_topk(parts);
   }
-  return law.is_weighted() ? make_device_weighted(law, mirror) : make_device_equal(law, mirror);
+  return policy == Policy::kWeighted ? make_device_weighted(parts) : make_device_equal(parts);
 }
 
-}  // namespace
-
-DeviceSampler::DeviceSampler(const SamplerOptions& options, store::Index& index,
-                             store::DeviceIndex& mirror, uint64_t most_items)
-    : law_(options),
-      index_(index),
-      mirror_(mirror),
-      most_items_(most_items),
-      steps_(drawable_steps(options, index)),
-      selection_(selection_of(law_, mirror, most_items)) {}
+DeviceSampler::DeviceSampler(const DeviceSamplerParts& parts)
+    : law_(parts.options),
+      index_(parts.index),
+      mirror_(parts.mirror),
+      most_items_(parts.most_items),
+      steps_(drawable_steps(parts.options, parts.index)) {}
 
 uint64_t DeviceSampler::advance(uint64_t count) {
   if (seen_ != law_.changes()) {
     seen_ = law_.changes();
-    selection_->restore(law_);
+    restored();
   }
   const uint64_t total = steps_ ? steps_->counts().total() : index_.drawables().heads().total();
   const bool none_above_0 = index_.state().max_priority == 0 && !mirror_.ahead();
-  if (selection_->found_nothing() || (law_.is_weighted() && total > 0 && none_above_0)) {
+  if (found_nothing() || (law_.is_weighted() && total > 0 && none_above_0)) {
     throw_weightless();
   }
   const uint64_t version = steps_ ? steps_->version() : index_.drawables().heads_version();

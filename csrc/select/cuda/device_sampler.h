@@ -19,21 +19,12 @@ struct DeviceDraw {
   bool* mask = nullptr;        ///< true
 };
 
-/// Kernels that make selections: of one kind of space and chance.
-class DeviceSelection {
- public:
-  virtual ~DeviceSelection() = default;
-
-  /// Enqueues the selection of so many items that the law has just accounted for. One or two
-  /// launches (kTopK: 8 and a sort). No allocation, no waiting.
-  virtual void launch(const Law& law, uint64_t items, const DeviceDraw& out) = 0;
-  /// The law's position was set anew.
-  virtual void restore(const Law&) {}
-  /// Whether launch() has the same effect when captured and replayed.
-  virtual bool capturable() const = 0;
-  /// Whether some launch found that nothing weighs anything, as the host sees it by now: what it
-  /// drew are steps of probability and weight 0. Launches before a call that says so count no more.
-  virtual bool found_nothing() { return false; }
+/// What a DeviceSampler is made of.
+struct DeviceSamplerParts {
+  const SamplerOptions& options;
+  store::Index& index;
+  store::DeviceIndex& mirror;
+  uint64_t most_items;  ///< of a selection
 };
 
 /// Draws on a GPU by a law, from a mirror: the same steps, probabilities and weights, to the bit,
@@ -48,10 +39,12 @@ class DeviceSelection {
 /// after an advance() of the same number of items is the same as calling it.
 class DeviceSampler {
  public:
-  /// Under the shard's lock, after Shard::settle(); for what draws_on_device() says. Throws as Law,
+  /// For what draws_on_device() says; under the shard's lock, after Shard::settle(). Throws as Law,
   /// OutOfMemory.
-  DeviceSampler(const SamplerOptions& options, store::Index& index, store::DeviceIndex& mirror,
-                uint64_t most_items);
+  static std::unique_ptr<DeviceSampler> make(const DeviceSamplerParts& parts);
+  virtual ~DeviceSampler() = default;
+  DeviceSampler(const DeviceSampler&) = delete;
+  DeviceSampler& operator=(const DeviceSampler&) = delete;
 
   Law& law() { return law_; }
   const Law& law() const { return law_; }
@@ -62,31 +55,34 @@ class DeviceSampler {
   /// the GPU alone knows, once it has made a selection of nothing. Something may be drawn: the
   /// caller has seen to that.
   uint64_t advance(uint64_t count);
-  /// The selection that the last advance() accounted for: at most the most_items that the sampler
-  /// was made for.
-  void launch(uint64_t items, const DeviceDraw& out) { selection_->launch(law_, items, out); }
-  bool capturable() const { return selection_->capturable(); }
+  /// Enqueues the selection that the last advance() accounted for. One or two launches (kTopK: 8
+  /// and a sort). No allocation, no waiting.
+  virtual void launch(uint64_t items, const DeviceDraw& out) = 0;
+  /// Whether launch() has the same effect when captured and replayed.
+  virtual bool capturable() const = 0;
+
+ protected:
+  explicit DeviceSampler(const DeviceSamplerParts& parts);
+
+  store::DeviceIndex& mirror() const { return mirror_; }
 
  private:
+  /// The law's position was set anew.
+  virtual void restored() {}
+  /// Whether some launch found that nothing weighs anything, as the host sees it by now: what it
+  /// drew are steps of probability and weight 0. Launches before a call that says so count no more.
+  virtual bool found_nothing() { return false; }
+
   Law law_;
   store::Index& index_;
   store::DeviceIndex& mirror_;
   uint64_t most_items_;
   std::shared_ptr<store::Drawable> steps_;  // null: episodes
-  std::unique_ptr<DeviceSelection> selection_;
-  uint64_t seen_ = 0;  // changes of the law
+  uint64_t seen_ = 0;                       // changes of the law
 };
 
 /// Whether laws of these options draw on the GPU. The others do on the host: Fifo, Lifo, Sequential
 /// in order, episodes under Weighted and TopK, and all over an index with max_times_sampled.
 bool draws_on_device(const SamplerOptions& options, const store::Index& index);
-
-/// Of items one wide: independent, or of a shuffled epoch.
-std::unique_ptr<DeviceSelection> make_device_equal(const Law& law, store::DeviceIndex& mirror);
-/// Of steps by their weights, independent.
-std::unique_ptr<DeviceSelection> make_device_weighted(const Law& law, store::DeviceIndex& mirror);
-/// Of steps by priority, the largest first.
-std::unique_ptr<DeviceSelection> make_device_topk(const Law& law, store::DeviceIndex& mirror,
-                                                  uint64_t most_items);
 
 }  // namespace gear::select

@@ -164,26 +164,26 @@ __global__ void unpack(const uint64_t* keys, uint64_t items, AnchorTables tables
   out.weights[item] = 1.0F;
 }
 
-class DeviceTopK final : public DeviceSelection {
+class DeviceTopK final : public DeviceSampler {
  public:
-  DeviceTopK(const Law& law, store::DeviceIndex& mirror, uint64_t most_items)
-      : mirror_(mirror),
-        steps_(mirror.steps(law.options().lookahead, law.options().mask)),
-        state_(1, mirror.device()),
-        keys_(most_items, mirror.device()),
-        sorted_(most_items, mirror.device()) {
-    mirror.require_priorities();
-    const base::OnDevice current(mirror.device());
+  explicit DeviceTopK(const DeviceSamplerParts& parts)
+      : DeviceSampler(parts),
+        steps_(mirror().steps(parts.options.lookahead, parts.options.mask)),
+        state_(1, mirror().device()),
+        keys_(parts.most_items, mirror().device()),
+        sorted_(parts.most_items, mirror().device()) {
+    mirror().require_priorities();
+    const base::OnDevice current(mirror().device());
     uint64_t bytes = 0;
     GEAR_CUDA_TRY(cub::DeviceRadixSort::SortKeysDescending(
-        nullptr, bytes, keys_.get(), sorted_.get(), most_items, 0, 64, mirror.stream()));
-    scratch_ = base::DeviceArray<std::byte>(std::max<uint64_t>(bytes, 1), mirror.device());
+        nullptr, bytes, keys_.get(), sorted_.get(), parts.most_items, 0, 64, mirror().stream()));
+    scratch_ = base::DeviceArray<std::byte>(std::max<uint64_t>(bytes, 1), mirror().device());
   }
 
-  void launch(const Law&, uint64_t items, const DeviceDraw& out) override {
-    const base::OnDevice current(mirror_.device());
-    const cudaStream_t stream = mirror_.stream();
-    const store::DeviceView& view = mirror_.view();
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    const base::OnDevice current(mirror().device());
+    const cudaStream_t stream = mirror().stream();
+    const store::DeviceView& view = mirror().view();
     const uint64_t slots = view.num_pages * view.page_steps;
     const auto blocks = static_cast<unsigned>(std::min(kMaxBlocks, (slots + kBlock - 1) / kBlock));
     const Candidates candidates{view.priorities, slots, steps_->words(),
@@ -207,7 +207,6 @@ class DeviceTopK final : public DeviceSelection {
   bool capturable() const override { return false; }
 
  private:
-  store::DeviceIndex& mirror_;
   std::shared_ptr<const store::DeviceDrawable> steps_;
   base::DeviceArray<SearchState> state_;
   base::DeviceArray<uint64_t> keys_;
@@ -217,9 +216,8 @@ class DeviceTopK final : public DeviceSelection {
 
 }  // namespace
 
-std::unique_ptr<DeviceSelection> make_device_topk(const Law& law, store::DeviceIndex& mirror,
-                                                  uint64_t most_items) {
-  return std::make_unique<DeviceTopK>(law, mirror, most_items);
+std::unique_ptr<DeviceSampler> make_device_topk(const DeviceSamplerParts& parts) {
+  return std::make_unique<DeviceTopK>(parts);
 }
 
 }  // namespace gear::select

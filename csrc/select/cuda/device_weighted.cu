@@ -117,48 +117,48 @@ __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw ou
   }
 }
 
-class DeviceWeighted final : public DeviceSelection {
+class DeviceWeighted final : public DeviceSampler {
  public:
-  DeviceWeighted(const Law& law, store::DeviceIndex& mirror)
-      : mirror_(mirror),
-        weights_(mirror.weights(mirror.steps(law.options().lookahead, law.options().mask),
-                                law.options().alpha, law.needs_least_of_all())),
-        position_(mirror, law),
-        nothing_(1, mirror.device()),
-        forgotten_(base::Event::on(mirror.device())) {
+  explicit DeviceWeighted(const DeviceSamplerParts& parts)
+      : DeviceSampler(parts),
+        weights_(mirror().weights(mirror().steps(parts.options.lookahead, parts.options.mask),
+                                  parts.options.alpha, law().needs_least_of_all())),
+        position_(mirror(), law()),
+        nothing_(1, mirror().device()),
+        forgotten_(base::Event::on(mirror().device())) {
     nothing_[0] = 0;
   }
 
-  void launch(const Law& law, uint64_t items, const DeviceDraw& out) override {
-    const base::OnDevice current(mirror_.device());
-    store::launch_search<uint64_t>(draw_weighted<false>, draw_weighted<true>, weights_->tree, items,
-                                   mirror_.stream(), weights_->tree,
-                                   law.needs_least_of_all() ? weights_->least : nullptr,
-                                   anchor_tables(mirror_.view(), store::Unit::kStep),
-                                   law.options().seed, position_.get(), items, out, nothing_.get());
+  void launch(uint64_t items, const DeviceDraw& out) override {
+    const base::OnDevice current(mirror().device());
+    store::launch_search<uint64_t>(
+        draw_weighted<false>, draw_weighted<true>, weights_->tree, items, mirror().stream(),
+        weights_->tree, law().needs_least_of_all() ? weights_->least : nullptr,
+        anchor_tables(mirror().view(), store::Unit::kStep), law().options().seed, position_.get(),
+        items, out, nothing_.get());
     if (items <= kWeighedAtOnce) {
       return;
     }
     const auto blocks = static_cast<unsigned>((items + kBlock - 1) / kBlock);
-    weigh_importance<<<blocks, kBlock, 0, mirror_.stream()>>>(position_.get(), items, out);
+    weigh_importance<<<blocks, kBlock, 0, mirror().stream()>>>(position_.get(), items, out);
     GEAR_CUDA_TRY(cudaGetLastError());
   }
 
-  void restore(const Law& law) override { position_.restore(law); }
   bool capturable() const override { return true; }
+
+ private:
+  void restored() override { position_.restore(law()); }
   // Once for what is launched so far: the launches that are under way may find the same.
   bool found_nothing() override {
     if (!forgotten_.done() || std::atomic_ref<uint32_t>(nothing_[0]).load() == 0) {
       return false;
     }
-    const base::OnDevice current(mirror_.device());
-    GEAR_CUDA_TRY(cudaMemsetAsync(nothing_.get(), 0, nothing_.bytes(), mirror_.stream()));
-    forgotten_.record(mirror_.stream());
+    const base::OnDevice current(mirror().device());
+    GEAR_CUDA_TRY(cudaMemsetAsync(nothing_.get(), 0, nothing_.bytes(), mirror().stream()));
+    forgotten_.record(mirror().stream());
     return true;
   }
 
- private:
-  store::DeviceIndex& mirror_;
   std::shared_ptr<const store::DeviceWeights> weights_;
   DevicePosition position_;
   base::PinnedArray<uint32_t> nothing_;  ///< 1: all weights were 0
@@ -167,8 +167,8 @@ class DeviceWeighted final : public DeviceSelection {
 
 }  // namespace
 
-std::unique_ptr<DeviceSelection> make_device_weighted(const Law& law, store::DeviceIndex& mirror) {
-  return std::make_unique<DeviceWeighted>(law, mirror);
+std::unique_ptr<DeviceSampler> make_device_weighted(const DeviceSamplerParts& parts) {
+  return std::make_unique<DeviceWeighted>(parts);
 }
 
 }  // namespace gear::select

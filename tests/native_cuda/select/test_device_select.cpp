@@ -91,8 +91,8 @@ class SamePair {
       : twins_(twins),
         options_(options),
         cpu_(std::make_unique<Sampler>(through(masked ? twins.cpu_mask : nullptr), twins.cpu)),
-        gpu_(std::make_unique<DeviceSampler>(through(masked ? twins.gpu_mask : nullptr), twins.gpu,
-                                             twins.mirror, kMostItems)) {
+        gpu_(DeviceSampler::make(
+            {through(masked ? twins.gpu_mask : nullptr), twins.gpu, twins.mirror, kMostItems})) {
     REQUIRE(draws_on_device(options, twins.gpu));
   }
 
@@ -369,7 +369,7 @@ TEST_CASE("that all weights were 0 is said once of what was launched before they
   index.attach_page(e);
   index.append(e, std::vector<float>{1.0F, 2.0F});
   store::DeviceIndex mirror(index, 0, nullptr);
-  DeviceSampler sampler(options_of(Policy::kWeighted), index, mirror, kItems);
+  const auto sampler = DeviceSampler::make({options_of(Policy::kWeighted), index, mirror, kItems});
   base::DeviceArray<uint32_t> slots(kItems, 0);
   base::DeviceArray<float> probabilities(kItems, 0);
   base::DeviceArray<float> weights(kItems, 0);
@@ -380,15 +380,15 @@ TEST_CASE("that all weights were 0 is said once of what was launched before they
     mirror.update(ids.data(), priorities.data(), ids.size(), false, 0);
   };
   update(0);
-  sampler.launch(sampler.advance(kItems), out);
+  sampler->launch(sampler->advance(kItems), out);
   mirror.stream().synchronize();
   HeldStream held(mirror.stream());
-  sampler.launch(kItems, out);  // ahead, and still under way when the first is known
-  CHECK_THROWS_AS(sampler.advance(kItems), base::InvalidArgument);
+  sampler->launch(kItems, out);  // ahead, and still under way when the first is known
+  CHECK_THROWS_AS(sampler->advance(kItems), base::InvalidArgument);
   held.let_go();
   update(1);
   mirror.stream().synchronize();
-  sampler.launch(sampler.advance(kItems), out);
+  sampler->launch(sampler->advance(kItems), out);
   CHECK(from_device(probabilities.get(), kItems, mirror.stream()) ==
         std::vector<float>(kItems, 0.5F));
 }
@@ -405,5 +405,6 @@ TEST_CASE("what has no form on the device is left to the host") {
   }
   SamplerOptions wrong = options_of(Policy::kWeighted);
   wrong.alpha = -1;
-  CHECK_THROWS_AS(DeviceSampler(wrong, twins.gpu, twins.mirror, 8), gear::base::InvalidArgument);
+  CHECK_THROWS_AS(DeviceSampler::make({wrong, twins.gpu, twins.mirror, 8}),
+                  gear::base::InvalidArgument);
 }
