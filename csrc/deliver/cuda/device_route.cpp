@@ -80,7 +80,15 @@ DeviceRoute::Fill::Fill(DeviceRoute& route, const Filling& filling)
     : route_(route),
       filling_(filling),
       target_(route.staging_.size() > 0 ? route.staging_.get() : filling.block->device_data()),
-      takes_names_(filling.named && !route.joint_ && route.plan_.anchors_window()) {
+      draw_{route.plan_.slots(), reinterpret_cast<float*>(target_ + route.layout_->probabilities),
+            reinterpret_cast<float*>(target_ + route.layout_->weights)} {
+  const std::optional<size_t> of_anchors = route.plan_.anchors_window();
+  if (filling.named && !route.joint_ && of_anchors) {
+    const plan::BatchLayout::SharedWindow& window = route.layout_->windows[*of_anchors];
+    draw_.ids = reinterpret_cast<int64_t*>(target_ + route.layout_->ids);
+    draw_.lengths = reinterpret_cast<int32_t*>(target_ + window.lengths);
+    draw_.mask = reinterpret_cast<bool*>(target_ + window.mask);
+  }
   filling.block->begin_fill(route.stream());
   if (filling.timed || route.joint_) {
     filling.block->begin_timing(route.stream());
@@ -89,20 +97,6 @@ DeviceRoute::Fill::Fill(DeviceRoute& route, const Filling& filling)
   if (filling.repeats && route.local()) {
     launches_.emplace(route.graphs_, filling.block->data(), route.stream());
   }
-}
-
-select::DeviceDraw DeviceRoute::Fill::draw() const {
-  const plan::BatchLayout& layout = *route_.layout_;
-  select::DeviceDraw draw{route_.plan_.slots(),
-                          reinterpret_cast<float*>(target_ + layout.probabilities),
-                          reinterpret_cast<float*>(target_ + layout.weights)};
-  if (takes_names_) {
-    const plan::BatchLayout::SharedWindow& window = layout.windows[*route_.plan_.anchors_window()];
-    draw.ids = reinterpret_cast<int64_t*>(target_ + layout.ids);
-    draw.lengths = reinterpret_cast<int32_t*>(target_ + window.lengths);
-    draw.mask = reinterpret_cast<bool*>(target_ + window.mask);
-  }
-  return draw;
 }
 
 Filled DeviceRoute::Fill::end() {
@@ -131,7 +125,7 @@ void DeviceRoute::plan_and_gather(Fill& fill) {
   {
     const base::NvtxRange range("gear.plan");
     plan_.launch(mirror_->view(), filling.unit, filling.items, fill.target_, filling.totals,
-                 stream(), 0, fill.takes_names_);
+                 stream(), 0, fill.draw_.ids != nullptr);
   }
   const base::NvtxRange range("gear.gather");
   const gather::RowGather::Part part{pages_, plan_.rows()};

@@ -63,7 +63,7 @@ class DeviceRoute {
 
     /// Whether end() replays what was launched for this block before.
     bool replayed() const { return launches_ && launches_->replayed(); }
-    select::DeviceDraw draw() const;
+    const select::DeviceDraw& draw() const { return draw_; }
     Filled end();
 
    private:
@@ -73,7 +73,7 @@ class DeviceRoute {
     DeviceRoute& route_;
     Filling filling_;
     std::byte* target_;  ///< where the batch is gathered in the route's GPU's memory
-    bool takes_names_;   ///< who selects writes ids, lengths and mask too
+    select::DeviceDraw draw_;
     std::optional<BatchGraphs::Use> launches_;  ///< of a block whose launches may be replayed
     Filled joint_;                              ///< of batches that are gathered together
   };
