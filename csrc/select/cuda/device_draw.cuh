@@ -41,21 +41,6 @@ __device__ inline uint32_t draw_target(uint64_t seed, uint64_t number, uint32_t 
   return static_cast<uint32_t>(carried);
 }
 
-/// True in one thread of the kernel, when every block has come this far. All threads call it, and
-/// have read of the state what they need.
-__device__ inline bool last_to_finish(DrawState* state) {
-  __syncthreads();
-  if (threadIdx.x != 0) {
-    return false;
-  }
-  __threadfence();
-  if (atomicAdd(&state->blocks_done, 1U) + 1 < gridDim.x) {
-    return false;
-  }
-  state->blocks_done = 0;
-  return true;
-}
-
 /// What names an anchor; passed by value.
 struct AnchorTables {
   const store::Page* pages;

@@ -1,5 +1,6 @@
 // Items one wide, as select::Space: a search of the tree of page counts per draw, whose sums are
 // numbers of slots: 32 bits. Where its targets fall is a matter of the chance.
+#include "base/cuda/last_block.cuh"
 #include "select/cuda/device_draw.cuh"
 
 namespace gear::select {
@@ -16,7 +17,7 @@ struct IndependentTargets {
     return draw_target(seed, made + item, total);
   }
   __device__ void end(uint64_t made, uint64_t count) const {
-    if (last_to_finish(state)) {
+    if (base::is_last_block(&state->blocks_done) && threadIdx.x == 0) {
       state->made = made + count;
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "base/cuda/last_block.cuh"
 #include "select/cuda/device_draw.cuh"
 
 namespace gear::select {
@@ -83,7 +84,6 @@ struct Candidates {
 __global__ void count_digits(Candidates candidates, Digit digit, SearchState* state) {
   const uint64_t count = candidates.count;
   __shared__ unsigned histogram[kBins];
-  __shared__ bool last;
   for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
     histogram[bin] = 0;
   }
@@ -117,21 +117,11 @@ __global__ void count_digits(Candidates candidates, Digit digit, SearchState* st
       atomicAdd(&state->histogram[bin], histogram[bin]);
     }
   }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(&state->blocks_done, 1U) + 1 == gridDim.x;
-  }
-  __syncthreads();
-  if (!last) {
+  if (!base::is_last_block(&state->blocks_done)) {
     return;
   }
-  __threadfence();
   for (unsigned bin = threadIdx.x; bin < kBins; bin += kBlock) {
     histogram[bin] = atomicExch(&state->histogram[bin], 0U);
-  }
-  if (threadIdx.x == 0) {
-    state->blocks_done = 0;
   }
   __syncthreads();
   if (threadIdx.x < store::kWarpSize) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "base/cuda/last_block.cuh"
 #include "base/errors.h"
 #include "select/cuda/device_draw.cuh"
 #include "store/drawable/fixed_point.h"
@@ -80,17 +81,7 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
         }
       });
   lower_least(state, least);
-  if (kMany || count > kWeighedAtOnce) {
-    return;
-  }
-  __shared__ bool last;
-  const bool finishes = last_to_finish(state);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = finishes;
-  }
-  __syncthreads();
-  if (!last) {
+  if (kMany || count > kWeighedAtOnce || !base::is_last_block(&state->blocks_done)) {
     return;
   }
   const double offset = offset_of(state);
@@ -111,7 +102,7 @@ __global__ void weigh_importance(DrawState* state, uint64_t count, DeviceDraw ou
   if (item < count) {
     weigh(state, item, offset, out);
   }
-  if (last_to_finish(state)) {
+  if (base::is_last_block(&state->blocks_done) && threadIdx.x == 0) {
     state->least = kNoLeast;
     state->made = made + count;
   }

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "base/cuda/last_block.cuh"
 #include "store/mirror/cuda/device_scale.cuh"
 #include "store/page_layout.h"
 
@@ -117,7 +118,7 @@ __global__ void apply_delta(const __grid_constant__ DeviceTables tables, const s
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     tables.scalars->max_priority[1 - tables.largest] = largest;
   }
-  if (scales_may_move(tables, largest) && is_last_block(tables.scalars)) {
+  if (scales_may_move(tables, largest) && base::is_last_block(&tables.scalars->blocks_done)) {
     follow_largest(tables, largest);
   }
 }
@@ -142,7 +143,7 @@ __global__ void refresh_least_of_rows(const __grid_constant__ DeviceTables table
   };
   const unsigned warp = threadIdx.x / kWarpSize;
   refresh(1, uint64_t{blockIdx.x} * kWarps + warp, uint64_t{gridDim.x} * kWarps);
-  if (last == 1 || !is_last_block(tables.scalars)) {
+  if (last == 1 || !base::is_last_block(&tables.scalars->blocks_done)) {
     return;
   }
   for (int level = 2; level <= last; ++level) {

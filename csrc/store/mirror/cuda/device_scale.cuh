@@ -13,22 +13,6 @@
 
 namespace gear::store {
 
-/// True in all threads of the block that is the last to come this far. By whole blocks.
-__device__ inline bool is_last_block(DeviceScalars* scalars) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(&scalars->blocks_done, 1U) + 1 == gridDim.x;
-    if (last) {
-      scalars->blocks_done = 0;
-      __threadfence();
-    }
-  }
-  __syncthreads();
-  return last;
-}
-
 /// By the only block that still runs, as what follows.
 __device__ inline void weigh_all(const DeviceTables& tables, const DeviceTables::Weights& weights,
                                  const WeightScale& scale) {

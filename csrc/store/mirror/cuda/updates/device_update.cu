@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cuda/following.cuh"
+#include "base/cuda/last_block.cuh"
 #include "base/errors.h"
 #include "base/numbers/divider.h"
 #include "store/index/update_check.h"
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kBlock) apply_updates(const __grid_constant__ 
   base::let_next_in();
   settle(tables, updates, look_up(tables, updates, blockIdx.x * kBlock + threadIdx.x));
   const float* largest = tables.scalars->max_priority + tables.largest;
-  if (scales_may_move(tables, *largest) && is_last_block(tables.scalars)) {
+  if (scales_may_move(tables, *largest) && base::is_last_block(&tables.scalars->blocks_done)) {
     follow_largest(tables, *largest);
   }
 }
