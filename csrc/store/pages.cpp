@@ -63,9 +63,7 @@ void Pages::write(const EnvironmentRows& given, std::span<const RowSink::RowMove
           {given.columns[c], layout_.column_offset[c], layout_.step_bytes[c]});
     }
   }
-  given.taken->begin_read();
-  row_sink_->write_rows(device_columns_, moves);
-  given.taken->end_read();
+  given.taken->write_rows(device_columns_, moves);
 }
 
 uint32_t Pages::checksum(const EnvironmentRows& given, uint64_t row) const {

@@ -16,7 +16,7 @@ namespace gear::store {
 ///
 ///     caller's stream   make ── take ── may overwrite the arrays
 ///                                 │
-///     sink's stream               └─ begin_read ── RowSink::write_rows ── end_read
+///     sink's stream               └─ write_rows
 ///
 /// One call at a time, by one thread. Memory: two calls' arrays on the GPU.
 class TakenArrays {
@@ -45,9 +45,9 @@ class TakenArrays {
   /// A copy on the GPU, to the host. Likewise.
   virtual void fetch(std::span<std::byte> to, const std::byte* copy) = 0;
 
-  // ---- around what the sink's stream reads of the copies; under the shard's lock ----
-  virtual void begin_read() = 0;
-  virtual void end_read() = 0;
+  /// As RowSink::write_rows(), of columns that are copies on the GPU. Under the shard's lock.
+  virtual void write_rows(std::span<const RowSink::DeviceColumn> columns,
+                          std::span<const RowSink::RowMove> moves) = 0;
 };
 
 /// Of the sink's GPU; `rows` outlives it. Throws InvalidArgument in a build without CUDA.

@@ -27,7 +27,7 @@ class Taken final : public ReadEnd {
 
 class DeviceTakenArrays final : public TakenArrays {
  public:
-  explicit DeviceTakenArrays(const RowSink& rows) : rows_(rows), stream_(rows.stream().device()) {
+  explicit DeviceTakenArrays(RowSink& rows) : rows_(rows), stream_(rows.stream().device()) {
     for (size_t i = 0; i < kParts; ++i) {
       parts_.push_back({base::GrowingBuffer(base::GrowingBuffer::Place::kPinned, device()),
                         base::GrowingBuffer(base::GrowingBuffer::Place::kDevice, device()),
@@ -95,13 +95,11 @@ class DeviceTakenArrays final : public TakenArrays {
     stream_.synchronize();
   }
 
-  void begin_read() override {
+  void write_rows(std::span<const RowSink::DeviceColumn> columns,
+                  std::span<const RowSink::RowMove> moves) override {
     const base::OnDevice current(device());
     parts_[now_].taken->event.make_wait(rows_.stream());
-  }
-
-  void end_read() override {
-    const base::OnDevice current(device());
+    rows_.write_rows(columns, moves);
     parts_[now_].read.record(rows_.stream());
   }
 
@@ -124,7 +122,7 @@ class DeviceTakenArrays final : public TakenArrays {
     }
   }
 
-  const RowSink& rows_;
+  RowSink& rows_;
   base::Stream stream_;
   std::vector<Part> parts_;
   size_t now_ = 0;
