@@ -25,15 +25,6 @@ const std::byte* pages_of(const memory::Region& region, int device) {
 
 }  // namespace
 
-class DeviceRoute::GatherEnd final : public store::ReadEnd {
- public:
-  void record(cudaStream_t stream) { event_.record(stream); }
-  bool done() const noexcept override { return event_.done_or_lost(); }
-
- private:
-  base::Event event_;
-};
-
 DeviceRoute::DeviceRoute(store::Shard& shard, std::shared_ptr<const plan::BatchLayout> layout,
                          int device, const Options& options)
     : shard_(shard),
@@ -150,9 +141,9 @@ std::shared_ptr<const store::ReadEnd> DeviceRoute::end_of_reads() {
     ++free;
   }
   if (free == ends_.size()) {
-    ends_.push_back(std::make_shared<GatherEnd>());
+    ends_.push_back(std::make_shared<store::EventEnd>(stream().device()));
   }
-  ends_[free]->record(stream());
+  ends_[free]->event.record(stream());
   return ends_[free];
 }
 

@@ -11,6 +11,7 @@
 #include "gather/cuda/row_gather.h"
 #include "plan/cuda/device_plan.h"
 #include "select/cuda/device_sampler.h"
+#include "store/mirror/cuda/event_end.h"
 #include "store/mirror/cuda/shard_mirror.h"
 #include "store/shard.h"
 
@@ -106,8 +107,6 @@ class DeviceRoute {
   void drop();
 
  private:
-  class GatherEnd;
-
   std::shared_ptr<const store::ReadEnd> end_of_reads();
 
   /// Whether the pages lie in this GPU's own memory.
@@ -126,7 +125,7 @@ class DeviceRoute {
   BatchGraphs graphs_;
   base::Event rows_written_;  ///< of another GPU's pages
   base::Event rows_read_;
-  std::vector<std::shared_ptr<GatherEnd>> ends_;  ///< of host pages; kept for their events
+  std::vector<std::shared_ptr<store::EventEnd>> ends_;  ///< of host pages; kept for their events
 };
 
 }  // namespace gear::deliver

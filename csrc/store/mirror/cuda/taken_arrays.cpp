@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/threads/blocking.h"
 #include "base/threads/polling.h"
+#include "store/mirror/cuda/event_end.h"
 
 namespace gear::store {
 namespace {
@@ -17,21 +18,13 @@ constexpr std::chrono::microseconds kPoll{20};
 
 uint64_t room_of(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-class Taken final : public ReadEnd {
- public:
-  explicit Taken(int device) : event(base::Event::on(device)) {}
-  bool done() const noexcept override { return event.done_or_lost(); }
-
-  base::Event event;
-};
-
 class DeviceTakenArrays final : public TakenArrays {
  public:
   explicit DeviceTakenArrays(RowSink& rows) : rows_(rows), stream_(rows.stream().device()) {
     for (size_t i = 0; i < kParts; ++i) {
       parts_.push_back({base::GrowingBuffer(base::GrowingBuffer::Place::kPinned, device()),
                         base::GrowingBuffer(base::GrowingBuffer::Place::kDevice, device()),
-                        base::Event::on(device()), std::make_shared<Taken>(device())});
+                        base::Event::on(device()), std::make_shared<EventEnd>(device())});
     }
   }
 
@@ -66,7 +59,7 @@ class DeviceTakenArrays final : public TakenArrays {
     part.taken->event.make_wait(made_on);  // of a call that another stream made, and nobody read
     part.read.make_wait(made_on);
     if (part.taken.use_count() > 1) {  // somebody still holds that of the call before
-      part.taken = std::make_shared<Taken>(device());
+      part.taken = std::make_shared<EventEnd>(device());
     }
     for (size_t i = 0; i < arrays.size(); ++i) {
       std::byte*& next = arrays[i].to_host ? on_host : on_device;
@@ -107,8 +100,8 @@ class DeviceTakenArrays final : public TakenArrays {
   struct Part {
     base::GrowingBuffer host;
     base::GrowingBuffer device;
-    base::Event read;              // by the sink's stream
-    std::shared_ptr<Taken> taken;  // the copies are made
+    base::Event read;                 // by the sink's stream
+    std::shared_ptr<EventEnd> taken;  // the copies are made
   };
 
   // What is captured does not run now, and would draw the sink's stream into the graph.
