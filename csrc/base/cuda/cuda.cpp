@@ -187,6 +187,17 @@ void Stream::drain() const noexcept {
   static_cast<void>(cudaStreamSynchronize(*this));
 }
 
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t answer = cudaStreamIsCapturing(stream, &status);
+  if (answer == cudaErrorStreamCaptureImplicit) {  // of the default stream
+    static_cast<void>(cudaGetLastError());
+    return true;
+  }
+  check_cuda(answer, "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 Event::Event(bool timing) {
   int device = -1;
   GEAR_CUDA_TRY(cudaGetDevice(&device));

@@ -85,6 +85,10 @@ class Stream {
   std::unique_ptr<CUstream_st, FreeOn<cudaStreamDestroy>> stream_;
 };
 
+/// Whether what is put on `stream` goes into a graph that is being captured, and not to the GPU; of
+/// the default stream, whether any other one is captured that would wait for it. Throws CudaError.
+bool is_capturing(cudaStream_t stream);
+
 /// A point in a stream's work. Made on the current GPU, and recorded on streams of that GPU only.
 /// One that was never recorded counts as done.
 class Event {

@@ -25,16 +25,6 @@ cudaStream_t lasting(cudaStream_t stream) {
   return (flags & cudaStreamNonBlocking) != 0 ? stream : cudaStreamLegacy;
 }
 
-// Events of a stream under capture belong to the graph that is being made.
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return true;  // the default stream, while another one is captured
-  }
-  return status != cudaStreamCaptureStatusNone;
-}
-
 }  // namespace
 
 DeviceBlock::DeviceBlock(uint64_t bytes, memory::Tier tier, int device)
@@ -105,7 +95,7 @@ void DeviceBlock::make_wait(uintptr_t handle) {
     }
   }
   const base::OnDevice on(device());
-  if (is_capturing(stream)) {
+  if (base::is_capturing(stream)) {  // its events belong to the graph that is being made
     throw base::InvalidArgument(
         "[batch] the first tensor of a batch cannot be taken while a CUDA graph is captured: "
         "take the tensors before the capture, and copy them into the graph's own inputs");
@@ -147,7 +137,7 @@ bool DeviceBlock::release() noexcept {
       if (!reader.reads) {
         continue;
       }
-      if (is_capturing(reader.released_on)) {
+      if (base::is_capturing(reader.released_on)) {
         return false;
       }
       reader.released.record(reader.released_on);

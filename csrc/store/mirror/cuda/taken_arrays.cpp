@@ -106,9 +106,7 @@ class DeviceTakenArrays final : public TakenArrays {
 
   // What is captured does not run now, and would draw the sink's stream into the graph.
   static void refuse_captured(cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    GEAR_CUDA_TRY(cudaStreamIsCapturing(stream, &status));
-    if (status != cudaStreamCaptureStatusNone) {
+    if (base::is_capturing(stream)) {
       throw base::InvalidArgument(
           "[writer] append of arrays on a GPU whose stream is being captured into a CUDA graph: "
           "append outside of the capture, what the graph's replays have made");
