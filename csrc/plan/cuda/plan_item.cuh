@@ -1,9 +1,7 @@
 #pragma once
 
-#include "base/numbers/divider.h"
 #include "plan/derived.h"
 #include "plan/window.h"
-#include "store/id.h"
 #include "store/mirror/device_view.h"
 
 // One item of a batch, planned by one thread: what make_plan does for it on the host.
@@ -11,23 +9,14 @@
 namespace gear::plan {
 
 /// What the plan of an item reads; passed by value.
-struct PlanTables {
-  const store::Page* pages;
+struct PlanTables : store::StepNames {
   const store::DeviceEpisode* episodes;  ///< by Page::episode
   uint32_t num_pages;
-  uint32_t owner;    ///< rank written into ids
-  bool episode_ids;  ///< ids name the episode in place of the step
-  base::Divider page_steps;
 };
 
 /// The tables of a mirror, whose pages are fewer than 2^32; `unit` marks the ids.
 inline PlanTables plan_tables(const store::DeviceView& view, store::Unit unit) {
-  return {view.pages,
-          view.episodes,
-          static_cast<uint32_t>(view.num_pages),
-          view.owner,
-          unit == store::Unit::kEpisode,
-          base::Divider(static_cast<uint32_t>(view.page_steps))};
+  return {store::step_names(view, unit), view.episodes, static_cast<uint32_t>(view.num_pages)};
 }
 
 /// An anchor with what there is of a window around it.
@@ -65,9 +54,7 @@ __device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWind
   }
   planned.page = number;
   planned.page_first = page.first_step;
-  planned.id = store::StepId{slot, page.generation & store::StepId::kGenerationMask, tables.owner,
-                             tables.episode_ids}
-                   .pack();
+  planned.id = tables.id_of(slot, page.generation);
   const uint32_t row = tables.page_steps.remainder(slot, number);
   const uint64_t step = page.first_step + row;
   if (!kStanding && window.start == 0 && window.stop == 1 && row < page.anchors) {

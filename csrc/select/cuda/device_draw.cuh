@@ -2,10 +2,8 @@
 
 #include <memory>
 
-#include "base/numbers/divider.h"
 #include "base/numbers/philox.h"
 #include "select/cuda/device_sampler.h"
-#include "store/id.h"
 #include "store/mirror/cuda/device_search.cuh"
 #include "store/mirror/cuda/step_words.cuh"
 
@@ -41,19 +39,6 @@ __device__ inline uint32_t draw_target(uint64_t seed, uint64_t number, uint32_t 
   return static_cast<uint32_t>(carried);
 }
 
-/// What names an anchor; passed by value.
-struct AnchorTables {
-  const store::Page* pages;
-  base::Divider page_steps;
-  uint32_t owner;
-  bool episodes;  ///< ids name the episode in place of the step
-};
-
-inline AnchorTables anchor_tables(const store::DeviceView& view, store::Unit unit) {
-  return {view.pages, base::Divider(static_cast<uint32_t>(view.page_steps)), view.owner,
-          unit == store::Unit::kEpisode};
-}
-
 /// The steps, or (null) episodes, that may be drawn, counted by page, and where those of a page
 /// are.
 struct CountedItems {
@@ -78,14 +63,13 @@ struct CountedItems {
 };
 
 /// Writes all of `out` but probability and weight: of an anchor in `page`.
-__device__ inline void write_anchor(const DeviceDraw& out, const AnchorTables& tables,
+__device__ inline void write_anchor(const DeviceDraw& out, const store::StepNames& names,
                                     uint64_t item, uint32_t slot, uint32_t page) {
   out.slots[item] = slot;
   if (out.ids == nullptr) {
     return;
   }
-  const uint32_t generation = tables.pages[page].generation & store::StepId::kGenerationMask;
-  out.ids[item] = store::StepId{slot, generation, tables.owner, tables.episodes}.pack();
+  out.ids[item] = names.id_of(slot, names.pages[page].generation);
   out.lengths[item] = 1;
   out.mask[item] = true;
 }

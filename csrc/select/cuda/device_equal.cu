@@ -38,7 +38,7 @@ struct EpochTargets {
 
 template <bool kMany, class Rows, class Targets>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
-    draw_equal(const __grid_constant__ store::DeviceTree tree, Rows rows, AnchorTables tables,
+    draw_equal(const __grid_constant__ store::DeviceTree tree, Rows rows, store::StepNames names,
                Targets targets, uint64_t count, DeviceDraw out) {
   const uint64_t begin = targets.begin();
   store::search<uint32_t, kMany>(
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
       [&](uint64_t item, const store::TreeHit& hit) {
         const auto page = static_cast<uint32_t>(hit.leaf);
         const uint32_t row = store::nth_row(rows, page, static_cast<uint32_t>(hit.remainder));
-        write_anchor(out, tables, item, page * tables.page_steps.divisor() + row, page);
+        write_anchor(out, names, item, page * names.page_steps.divisor() + row, page);
         out.probabilities[item] = static_cast<float>(1.0 / static_cast<double>(hit.total));
         out.weights[item] = 1.0F;
       });
@@ -74,11 +74,11 @@ class DeviceEqual final : public DeviceSampler {
   template <class Targets>
   void launch(const Targets& targets, uint64_t items, const DeviceDraw& out) {
     const base::OnDevice current(mirror().device());
-    const AnchorTables tables = anchor_tables(mirror().view(), law().options().unit);
+    const store::StepNames names = store::step_names(mirror().view(), law().options().unit);
     items_.with_rows([&]<class Rows>(Rows rows) {
       store::launch_search<uint32_t>(
           draw_equal<false, Rows, Targets>, draw_equal<true, Rows, Targets>, items_.counts, items,
-          mirror().stream(), items_.counts, rows, tables, targets, items, out);
+          mirror().stream(), items_.counts, rows, names, targets, items, out);
     });
   }
 

@@ -143,13 +143,14 @@ __global__ void collect(Candidates candidates, uint64_t items, SearchState* stat
   }
 }
 
-__global__ void unpack(const uint64_t* keys, uint64_t items, AnchorTables tables, DeviceDraw out) {
+__global__ void unpack(const uint64_t* keys, uint64_t items, store::StepNames names,
+                       DeviceDraw out) {
   const uint64_t item = uint64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (item >= items) {
     return;
   }
   const uint32_t slot = ~static_cast<uint32_t>(keys[item]);
-  write_anchor(out, tables, item, slot, tables.page_steps.divide(slot));
+  write_anchor(out, names, item, slot, names.page_steps.divide(slot));
   out.probabilities[item] = 1.0F;
   out.weights[item] = 1.0F;
 }
@@ -190,7 +191,7 @@ class DeviceTopK final : public DeviceSampler {
     GEAR_CUDA_TRY(cub::DeviceRadixSort::SortKeysDescending(scratch_.get(), bytes, keys_.get(),
                                                            sorted_.get(), items, 0, 64, stream));
     unpack<<<static_cast<unsigned>((items + kBlock - 1) / kBlock), kBlock, 0, stream>>>(
-        sorted_.get(), items, anchor_tables(view, store::Unit::kStep), out);
+        sorted_.get(), items, store::step_names(view, store::Unit::kStep), out);
     GEAR_CUDA_TRY(cudaGetLastError());
   }
 

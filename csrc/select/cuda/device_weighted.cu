@@ -57,7 +57,7 @@ __device__ double offset_of(const DrawState* state) {
 template <bool kMany>
 __global__ void __launch_bounds__(store::kMostSearchThreads)
     draw_weighted(const __grid_constant__ store::DeviceTree tree, uint64_t* least_of_all,
-                  AnchorTables tables, uint64_t seed, DrawState* state, uint64_t count,
+                  store::StepNames names, uint64_t seed, DrawState* state, uint64_t count,
                   DeviceDraw out, uint32_t* nothing) {
   const unsigned long long made = state->made;
   float least = __uint_as_float(kNoLeast);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(store::kMostSearchThreads)
           *static_cast<volatile uint32_t*>(nothing) = 1;
         }
         const auto slot = static_cast<uint32_t>(hit.leaf);
-        write_anchor(out, tables, item, slot, tables.page_steps.divide(slot));
+        write_anchor(out, names, item, slot, names.page_steps.divide(slot));
         out.probabilities[item] = probability;
         least = fminf(least, probability);
         if (least_of_all != nullptr && hit.total > 0) {
@@ -125,8 +125,8 @@ class DeviceWeighted final : public DeviceSampler {
     store::launch_search<uint64_t>(
         draw_weighted<false>, draw_weighted<true>, weights_->tree, items, mirror().stream(),
         weights_->tree, law().needs_least_of_all() ? weights_->least : nullptr,
-        anchor_tables(mirror().view(), store::Unit::kStep), law().options().seed, position_.get(),
-        items, out, nothing_.get());
+        store::step_names(mirror().view(), store::Unit::kStep), law().options().seed,
+        position_.get(), items, out, nothing_.get());
     if (items <= kWeighedAtOnce) {
       return;
     }

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 
+#include "base/numbers/divider.h"
 #include "store/drawable/fixed_point.h"
 #include "store/episode.h"
+#include "store/id.h"
 
 // What kernels see of an index: plain pointers into the memory of one GPU, passed by value.
 
@@ -56,5 +58,23 @@ struct DeviceView {
   uint64_t page_steps;
   uint32_t owner;  ///< rank written into ids
 };
+
+/// What names a mirror's steps.
+struct StepNames {
+  const Page* pages;
+  base::Divider page_steps;
+  uint32_t owner;
+  bool episode_ids;  ///< ids name the episode in place of the step
+
+  /// `generation`: of the slot's page.
+  GEAR_HD int64_t id_of(uint32_t slot, uint32_t generation) const {
+    return StepId{slot, generation & StepId::kGenerationMask, owner, episode_ids}.pack();
+  }
+};
+
+inline StepNames step_names(const DeviceView& view, Unit unit) {
+  return {view.pages, base::Divider(static_cast<uint32_t>(view.page_steps)), view.owner,
+          unit == Unit::kEpisode};
+}
 
 }  // namespace gear::store
