@@ -22,7 +22,9 @@ struct Window {
   int64_t stop = 1;
   Pad pad = Pad::kBoth;
 
-  uint64_t length() const { return static_cast<uint64_t>(stop) - static_cast<uint64_t>(start); }
+  GEAR_HD uint64_t length() const {
+    return static_cast<uint64_t>(stop) - static_cast<uint64_t>(start);
+  }
 };
 
 /// A window, and the columns whose closing step is one of its steps, a bit each.
@@ -37,6 +39,13 @@ struct Extent {
   uint32_t count;
   uint32_t place;
 };
+
+/// Whether all steps of a window exist and lie in the page of its anchor, at this `row`: a page's
+/// first `anchors` rows are steps. Then they are the window's extent, at place 0 whatever the pad;
+/// to find that out takes no look at the episode.
+GEAR_HD inline bool lies_in_page(const Window& window, uint32_t row, uint32_t anchors) {
+  return row + window.start >= 0 && row + window.stop <= anchors;
+}
 
 /// [begin, end): the episode's stored steps; behind them stands the closing step of
 /// `closing_columns`.

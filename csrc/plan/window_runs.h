@@ -19,11 +19,8 @@ class WindowRuns {
   WindowRuns(const store::Index& index, uint64_t page_steps, const PlanWindow& window)
       : index_(index), page_steps_(static_cast<uint32_t>(page_steps)), window_(window) {}
 
-  /// Whether all steps of the window exist and lie in the anchor's page; to find that out takes no
-  /// look at the episode.
   bool lies_in_page(store::Anchor anchor) const {
-    return anchor.row + window_.start >= 0 &&
-           anchor.row + window_.stop <= index_.page(anchor.page).anchors;
+    return plan::lies_in_page(window_, anchor.row, index_.page(anchor.page).anchors);
   }
   /// Then their only run, to the rows from `target` on.
   Run in_page(store::Anchor anchor, uint32_t target) const {

@@ -38,8 +38,8 @@ __device__ inline store::Page load_page(const store::Page* page) {
   return loaded;
 }
 
-/// `slot` may be any number. Where nobody asks for the standing, a window of the anchor alone is
-/// planned without a look at the episode.
+/// `slot` may be any number. Where nobody asks for the standing, a window that lies in the anchor's
+/// page is planned without a look at the episode.
 template <bool kStanding = true>
 __device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWindow& window,
                                         uint32_t slot) {
@@ -57,8 +57,9 @@ __device__ inline PlannedItem plan_item(const PlanTables& tables, const PlanWind
   planned.id = tables.id_of(slot, page.generation);
   const uint32_t row = tables.page_steps.remainder(slot, number);
   const uint64_t step = page.first_step + row;
-  if (!kStanding && window.start == 0 && window.stop == 1 && row < page.anchors) {
-    planned.extent = {step, 1, 0};
+  if (!kStanding && lies_in_page(window, row, page.anchors)) {
+    planned.extent = {step + static_cast<uint64_t>(window.start),
+                      static_cast<uint32_t>(window.length()), 0};
     return planned;
   }
   const store::DeviceEpisode episode = tables.episodes[page.episode];
