@@ -33,11 +33,11 @@ def main() -> None:
     if on_gpu:
         cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     dist.init_process_group("nccl" if on_gpu else "gloo")
-    # Between the sizes that were calibrated, and at them.
+    # Between the sizes that are calibrated, and every second one of these.
     sizes = [
         size
         for power in range(10, 31)
-        for size in (1 << power, 3 << (power - 1))
+        for size in (1 << power, 5 << (power - 2), 7 << (power - 2))
         if size <= chosen.largest
     ]
     found = {

@@ -19,7 +19,7 @@ from gear.emu.install import install, is_hooked, register
 from gear.emu.job import Job
 from gear.emu.models.curve import BASES, OPERATIONS, Curve, Point
 from gear.emu.models.curve_file import read_curves, write_curves
-from gear.emu.models.links import Footprint, Links, Measured, Number
+from gear.emu.models.links import Beside, Footprint, Links, Measured, Number
 from gear.emu.models.model import Model, ask, model
 from gear.emu.models.shape import Shape
 from gear.emu.models.two_level import two_level
@@ -31,6 +31,7 @@ from gear.emu.steps import step
 __all__ = [
     "BASES",
     "OPERATIONS",
+    "Beside",
     "Curve",
     "Dead",
     "Footprint",

@@ -78,7 +78,8 @@ def _shape(ranks: int) -> Shape:
 def measure(
     shape: Shape, largest: int, told: Callable[[str], None] = lambda _: None
 ) -> tuple[Measured, ...]:
-    """What six operations take, of 1 KiB to `largest` bytes by factors of two, in three rounds.
+    """What six operations take, of 1 KiB to `largest` bytes, two sizes each factor of two, in three
+    rounds.
 
     Of more than four ranks it begins at 256 bytes a rank. A call takes what it took on the rank
     where that was longest; the rounds' median is the point, their least and largest its interval.
@@ -90,7 +91,9 @@ def measure(
     import torch.distributed as dist
 
     smallest = max(SMALLEST, 1 << (LEAST_PART * shape.ranks - 1).bit_length())
-    sizes = [smallest << power for power in range(48) if smallest << power <= largest]
+    # Halfway too: NCCL changes its protocol within a factor of two.
+    halves = [smallest * half << power for power in range(48) for half in (2, 3)]
+    sizes = [half // 2 for half in halves if half // 2 <= largest]
     if not sizes:
         raise InvalidArgument(
             f"[emu] calibrate: {largest} bytes of {shape.ranks} ranks at most: {smallest} or more"

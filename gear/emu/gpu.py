@@ -31,8 +31,8 @@ extern "C" __global__ void gear_emu_mark(unsigned long long* times, int place) {
 // From there on, what counts is when this block came to its place: NCCL's channels each carry their
 // own part from then. Below this much, no other kernel was in the way: it is part of the time.
 #define LAUNCH_NS 4000.0
-// What the launches around a hold take by themselves: the median of 205 operations on an H200.
-#define OWN_NS 3400.0
+// What the launches around a hold take by themselves: the median of operations on an H200.
+#define OWN_NS 2300.0
 
 extern "C" __global__ void gear_emu_hold(const unsigned long long* times, double for_ns,
                                          unsigned int links, unsigned int* in_flight) {
@@ -71,6 +71,7 @@ extern "C" __global__ void gear_emu_hold(const unsigned long long* times, double
 
 _kept: list[Any] = []  # for ever, as what the library has of them
 _without_footprints = False
+_group_bytes: int | None = None
 
 
 def kernels() -> tuple[int, int]:
@@ -153,11 +154,17 @@ def takes_no_room() -> bool:
     return _without_footprints
 
 
+def group_bytes() -> int | None:
+    """Bytes of a GPU that NCCL would hold for each group; None: the links do not say it."""
+    return _group_bytes
+
+
 def footprints(links: Links) -> dict[str, list[tuple[int, int, int, int]]]:
     """What NCCL's kernels take of a GPU, by operation: (bytes from which on, blocks, threads of a
     block, bytes of its shared memory)."""
-    global _without_footprints
+    global _without_footprints, _group_bytes
     _without_footprints = _without_footprints or not links.footprints
+    _group_bytes = links.beside.group_bytes if links.beside else None
     found: dict[str, list[tuple[int, int, int, int]]] = {}
     for one in sorted(links.footprints, key=lambda each: (each.operation, each.bytes)):
         row = (one.bytes, one.blocks, one.threads, one.shared)

@@ -14,7 +14,7 @@ from statistics import quantiles
 from typing import Any
 
 from gear.emu import trace
-from gear.emu.gpu import takes_no_room
+from gear.emu.gpu import group_bytes, takes_no_room
 from gear.emu.library import load, tallies
 from gear.emu.models.curve import BASES
 from gear.emu.present import present
@@ -75,6 +75,8 @@ class Report:
         untraced: operations and waits that the trace has no room for: it has the first ones.
         takes_no_room: operations on GPUs took no room from what was computed beside them, since
             the links do not say what NCCL's kernels take.
+        group_bytes: of a GPU that NCCL would hold for each group that has operations there; None:
+            the links do not say it.
     """
 
     operations: tuple[Operation, ...]
@@ -88,6 +90,7 @@ class Report:
     program: str = ""
     untraced: int = 0
     takes_no_room: bool = False
+    group_bytes: int | None = None
 
     @property
     def modelled_s(self) -> float:
@@ -191,7 +194,13 @@ class Report:
         memory = f"memory: {self.process_peak_bytes / 2**20:.0f} MiB of the host at most"
         if self.allocator_peak_bytes is not None:
             memory += f", {self.allocator_peak_bytes / 2**20:.0f} MiB of torch's allocator"
-        lines.append(memory + "; what NCCL would hold is not in it")
+        if self.group_bytes is None:
+            lines.append(memory + "; what NCCL would hold is not in it")
+        else:
+            lines.append(
+                f"{memory}; NCCL would hold {self.group_bytes / 2**20:.0f} MiB of the GPU more for"
+                " each group that has operations there, as calibrated"
+            )
         lines.append(self.of_losses)
         lines.append(
             "not modelled: ranks that compute for different times, other jobs on the links, power,"
@@ -218,6 +227,7 @@ def report() -> Report:
         sharded=sharded(),
         process_peak_bytes=_most_held(),
         allocator_peak_bytes=_allocated(),
+        group_bytes=group_bytes() if on_gpus else None,
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gear.emu import Footprint, Links, Measured, Number, Point, Shape
+from gear.emu import Beside, Footprint, Links, Measured, Number, Point, Shape
 from gear.emu.models.ready import READY
 from gear.errors import CorruptData, InvalidArgument, IoError
 
@@ -173,9 +174,21 @@ def test_links_of_before_there_were_footprints_are_read(tmp_path: Path) -> None:
     path = tmp_path / "links.json"
     Links.load("hgx-h100").save(path)
     said = json.loads(path.read_text())
-    del said["footprints"]
+    del said["footprints"], said["beside"]
     path.write_text(json.dumps(said))
     assert Links.load(path).footprints == ()
+    assert Links.load(path).beside is None
+
+
+def test_what_nccl_takes_beside_its_time_there_and_back(tmp_path: Path) -> None:
+    beside = Beside(group_bytes=200 << 20, host_us=25.5, product_lost=0.25, two_groups=1.9)
+    links = replace(Links.load("hgx-h100"), beside=beside)
+    links.save(tmp_path / "links.json")
+    assert Links.load(tmp_path / "links.json") == links
+    assert links.with_numbers({"nic.gb_per_s": 25.0}).beside == beside
+    for name in ("group_bytes", "host_us", "product_lost", "two_groups"):
+        with pytest.raises(InvalidArgument, match=rf"{name} -1 of the links: a finite number"):
+            replace(beside, **{name: -1})
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,13 @@ def test_links_that_do_not_say_what_kernels_take(takes_no_room: bool) -> None:
     assert ("what is computed beside communication is too fast" in said) == takes_no_room
 
 
+def test_what_nccl_would_hold_is_said_where_links_know_it() -> None:
+    of_gpu = {"operations": (ON_GPU,), "allocator_peak_bytes": 1 << 30}
+    said = str(report(**of_gpu, group_bytes=200 << 20))
+    assert "1024 MiB of torch's allocator; NCCL would hold 200 MiB of the GPU more" in said
+    assert "allocator; what NCCL would hold is not in it" in str(report(**of_gpu))
+
+
 def test_reports_of_before_are_read() -> None:
     """They have no such calls."""
     assert emu.Operation("send", 1, 4, {}, 0.0, 0, 0.0).unseen_calls == 0

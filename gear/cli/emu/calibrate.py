@@ -13,7 +13,7 @@ from gear.cli.emu.job import say
 
 if TYPE_CHECKING:
     from gear.emu import Measured, Point, Shape
-    from gear.emu.models.links import Footprint
+    from gear.emu.models.links import Beside, Footprint
 
 
 @click.command()
@@ -43,9 +43,14 @@ def calibrate(logs: tuple[str, ...], links: str, largest: int, out: str) -> int:
 
     Six operations of 1 KiB to --largest, three rounds. The table's last column says how far a size
     lies, at most, from what its neighbours predict: so far the curves can be trusted between them.
-    On GPUs, what NCCL's kernels take of them, too.
+    On GPUs, what NCCL takes of them, too: blocks, threads and memory of its kernels, memory of a
+    group, the host's time for a call, what a matrix product loses beside it, and what two groups
+    at once take.
     """
+    from dataclasses import replace
+
     from gear.emu import Links
+    from gear.emu.beside import measure_beside
     from gear.emu.calibrate import connected, measure
     from gear.emu.footprints import measure_footprints
     from gear.emu.nccl_tests import read_logs
@@ -54,6 +59,7 @@ def calibrate(logs: tuple[str, ...], links: str, largest: int, out: str) -> int:
     if not os.access(Path(out).absolute().parent, os.W_OK):
         raise click.UsageError(f"gear emu calibrate: --out {out}: its folder cannot be written to")
     footprints: Sequence[Footprint] = ()
+    beside = known.beside
     if logs:
         measured = read_logs(logs)
     else:
@@ -61,12 +67,16 @@ def calibrate(logs: tuple[str, ...], links: str, largest: int, out: str) -> int:
             is_first = os.environ["RANK"] == "0"
             measured = measure(shape, largest, say if is_first else lambda _: None)
             footprints = measure_footprints(largest)
+            beside = measure_beside()
         if not is_first:
             return 0
-    known.with_measured(measured).with_footprints(footprints).save(out)
+    calibrated = known.with_measured(measured).with_footprints(footprints)
+    replace(calibrated, beside=beside).save(out)
     print(_measured(measured))
     if footprints:
         print(_taken(footprints))
+    if beside is not None:
+        print(_beside(beside))
     say(f"{out}: {links} with {len(measured)} points: give it to gear emu run --links")
     return 0
 
@@ -90,6 +100,15 @@ def _measured(measured: Sequence[Measured]) -> str:
             f"  {'-' if missed is None else f'{missed:.1%}'}"
         )
     return "\n".join(lines)
+
+
+def _beside(found: Beside) -> str:
+    return (
+        f"NCCL holds {found.group_bytes / 2**20:.0f} MiB of a GPU for a group, and the host takes"
+        f" {found.host_us:.1f} us for a call; a matrix product loses {found.product_lost:.0%}"
+        f" beside all_gathers; all_reduces of two groups at once take {found.two_groups:.2f} times"
+        " as long"
+    )
 
 
 def _taken(footprints: Sequence[Footprint]) -> str:

@@ -117,6 +117,32 @@ class Footprint:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What NCCL takes on GPUs beside its time, as a calibration found it.
+
+    Args:
+        group_bytes: of a GPU's memory that a group holds, torch's allocator apart.
+        host_us: that the host takes for a call.
+        product_lost: which part of its speed a matrix product loses beside all_gathers; 0 to 1.
+        two_groups: how many times as long all_reduces of two groups take at once; 2: they share
+            their links, as it is modelled.
+    """
+
+    group_bytes: int
+    host_us: float
+    product_lost: float
+    two_groups: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            number = check_number(f"[emu] {name} of the links", value)
+            if not 0 <= number < float("inf"):
+                raise InvalidArgument(
+                    f"[emu] {name} {value!r} of the links: a finite number, 0 or more, is allowed"
+                )
+
+
+@dataclass(frozen=True)
 class Links:
     """The links of a cluster whose nodes are alike: inside of them (nvlink) and between (nic).
 
@@ -126,6 +152,7 @@ class Links:
         measured: takes the place of formulas where it reaches.
         footprints: of NCCL's kernels, as measured. Without any, operations on GPUs take no room
             from what is computed beside them, which flatters programs that overlap both.
+        beside: what NCCL takes beside; None: it was not measured.
 
     Raises:
         InvalidArgument: for a name that is none of NUMBERS, and a protocol in part.
@@ -135,6 +162,7 @@ class Links:
     numbers: Mapping[str, Number]
     measured: tuple[Measured, ...] = field(default=())
     footprints: tuple[Footprint, ...] = field(default=())
+    beside: Beside | None = None
 
     def __post_init__(self) -> None:
         check_text("[emu] name of the links", self.name)
@@ -290,7 +318,8 @@ class Links:
                 for one in said["measured"]
             )
             footprints = tuple(Footprint(**one) for one in said.get("footprints", ()))
-            return cls(said["name"], numbers, measured, footprints)
+            beside = Beside(**said["beside"]) if said.get("beside") else None
+            return cls(said["name"], numbers, measured, footprints, beside)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise CorruptData(
                 f"[emu] the links {path} are no file that Links.save wrote: {error!r}"
@@ -308,5 +337,6 @@ class Links:
             "numbers": {name: asdict(number) for name, number in self.numbers.items()},
             "measured": [asdict(one) for one in self.measured],
             "footprints": [asdict(one) for one in self.footprints],
+            "beside": None if self.beside is None else asdict(self.beside),
         }
         write_whole(path, json.dumps(said, indent=1) + "\n")

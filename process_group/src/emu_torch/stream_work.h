@@ -36,7 +36,8 @@ class StreamWork final : public ::c10d::Work {
 
   /// Others' streams wait for it.
   std::shared_ptr<c10::Event> end() const { return end_; }
-  /// Frees what ended works have left, of which nobody waited for. Not while a CUDA graph is made.
+  /// Frees what ended works have left for which nobody waited, as late as NCCL's watchdog does. Not
+  /// while a CUDA graph is made.
   static void tidy();
 
  private:

@@ -162,7 +162,9 @@ void Values::weigh(at::Tensor& tensor, const ReduceOp& op) const {
   switch (op.op_) {
     case ReduceOp::AVG:
       if (is_known_by_number(tensor)) {
-        tensor.mul_(static_cast<double>(weight) / size());
+        if (weight != size()) {
+          tensor.mul_(static_cast<double>(weight) / size());
+        }
         return;
       }
       [[fallthrough]];
@@ -196,6 +198,20 @@ void Values::weigh(at::Tensor& tensor, const ReduceOp& op) const {
     default:
       return;
   }
+}
+
+// The same of `from`, and all of it, where one member is real: on a GPU a sum is one kernel.
+void Values::weigh_into(const at::Tensor& tensor, const at::Tensor& from,
+                        const ReduceOp& op) const {
+  at::Tensor to = tensor;
+  if (op.op_ == ReduceOp::SUM && from.is_cuda() && from.scalar_type() != at::kBool) {
+    at::mul_out(to, from.view(to.sizes()),
+                c10::scalar_to_tensor(members_.weight(members_.own_index())));
+    return;
+  }
+  put_into(to, from);
+  weigh(to, op);
+  finish(to, op);
 }
 
 // Over the real members; gloo has neither AVG nor PREMUL_SUM, which are sums by now.
@@ -275,7 +291,11 @@ Move Values::scattered_sum(const List& outputs, Lists parts, const Op& op) const
   return [this, outputs, parts = std::move(parts), op](Wait wait) {
     const UnseenGuard unseen;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      at::Tensor all = parts[i].size() == 1 ? parts[i][0].clone() : at::cat(parts[i]);
+      if (is_alone()) {
+        weigh_into(outputs[i], parts[i][0], op);
+        continue;
+      }
+      at::Tensor all = at::cat(parts[i]);
       weigh(all, op);
       sum(all, op, wait);
       finish(all, op);

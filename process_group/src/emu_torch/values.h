@@ -82,6 +82,7 @@ class Values {
   Move scattered_sum(const List& outputs, Lists parts, const Op& op) const;
   at::Tensor own_part(const at::Tensor& all) const;
   void weigh(at::Tensor& tensor, const Op& op) const;
+  void weigh_into(const at::Tensor& tensor, const at::Tensor& from, const Op& op) const;
   void sum(at::Tensor& tensor, const Op& op, std::chrono::milliseconds wait) const;
   void finish(at::Tensor& tensor, const Op& op) const;
 
