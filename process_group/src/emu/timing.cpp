@@ -32,7 +32,7 @@ std::map<std::string, Tally> tallies() {
 Timing::Timing(Plan plan) : number_(next_group++), plan_(std::move(plan)) {}
 
 // Asked without the lock: the model is Python's.
-const Curve& Timing::curve(const std::string& operation, size_t changes) {
+const base::Curve& Timing::curve(const std::string& operation, size_t changes) {
   const auto key = std::pair(operation, changes);
   {
     const std::lock_guard guard(mutex_);
@@ -40,7 +40,7 @@ const Curve& Timing::curve(const std::string& operation, size_t changes) {
       return found->second;
     }
   }
-  Curve asked = plan_.ask(operation, changes);
+  base::Curve asked = plan_.ask(operation, changes);
   const std::lock_guard guard(mutex_);
   return curves_.try_emplace(key, std::move(asked)).first->second;
 }
@@ -85,7 +85,7 @@ Timing::Arrival Timing::begin(const char* operation, uint64_t bytes,
       arrival.never = one.world_rank + 1;
     }
   }
-  const Curve::Reading reading = curve(operation, changes).at(bytes);
+  const base::Curve::Reading reading = curve(operation, changes).at(bytes);
   arrival.seconds = reading.seconds;
   arrival.call = calls_++;
   const std::lock_guard guard(tallies_mutex);

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers/curve.h"
 #include "emu/computing.h"
 #include "emu/copies.h"
-#include "emu/curve.h"
 #include "emu/holds.h"
 
 namespace gear::emu {
@@ -40,7 +40,7 @@ struct Plan {
   uint64_t seed = 0;
   bool has_one_clock = true;  ///< that all real members share
   /// What an operation takes after so many of the changes.
-  std::function<Curve(const std::string& operation, size_t changes)> ask;
+  std::function<base::Curve(const std::string& operation, size_t changes)> ask;
 };
 
 /// What operations of one name came to, in all groups of this process.
@@ -101,14 +101,14 @@ class Timing {
 
  private:
   Arrival begin(const char* operation, uint64_t bytes, const std::vector<Dead>& dead);
-  const Curve& curve(const std::string& operation, size_t changes);
+  const base::Curve& curve(const std::string& operation, size_t changes);
   Flows::Pointer noted(const Arrival& own, Flows::Pointer flow) const;
   static void note(const char* operation, Time begin, Time end, double late_s);
 
   const int number_;  // in the order in which this process made them
   Plan plan_;
   std::mutex mutex_;
-  std::map<std::pair<std::string, size_t>, Curve> curves_;
+  std::map<std::pair<std::string, size_t>, base::Curve> curves_;
   std::atomic<uint64_t> calls_{0};
   Lag lag_;
   std::shared_ptr<Flows::Line> line_ = std::make_shared<Flows::Line>();

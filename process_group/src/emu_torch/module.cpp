@@ -77,38 +77,38 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "Process groups of which a few ranks are real.";
   base::interrupt_check.store(&check_signals);
 
-  py::class_<Curve>(module, "Curve")
+  py::class_<base::Curve>(module, "Curve")
       .def(py::init<std::vector<uint64_t>, std::vector<double>, std::vector<int>>(),
            py::arg("bytes"), py::arg("seconds"), py::arg("bases"));
   py::class_<Plan>(module, "Plan")
-      .def(
-          py::init([](Links links, int ranks,
-                      const std::vector<
-                          std::tuple<uint64_t, double, std::vector<std::array<double, 3>>>>& copies,
-                      const std::vector<std::pair<int, uint64_t>>& dead,
-                      const std::vector<std::pair<double, int>>& changes, uint64_t seed,
-                      bool has_one_clock, std::function<Curve(const std::string&, size_t)> ask) {
-            Plan plan{.links = links,
-                      .ranks = ranks,
-                      .seed = seed,
-                      .has_one_clock = has_one_clock,
-                      .ask = std::move(ask)};
-            for (const auto& [rank, sigma, slow] : copies) {
-              Copy& copy = plan.copies.emplace_back(Copy{.rank = rank, .sigma = sigma});
-              for (const auto& [by, from_s, to_s] : slow) {
-                copy.slow.push_back({by, from_s, to_s});
-              }
-            }
-            for (const auto& [rank, call] : dead) {
-              plan.dead.push_back({rank, call});
-            }
-            for (const auto& [from_s, stopped] : changes) {
-              plan.changes.push_back({from_s, stopped});
-            }
-            return plan;
-          }),
-          py::arg("links"), py::arg("ranks"), py::arg("copies"), py::arg("dead"),
-          py::arg("changes"), py::arg("seed"), py::arg("has_one_clock"), py::arg("ask"));
+      .def(py::init(
+               [](Links links, int ranks,
+                  const std::vector<
+                      std::tuple<uint64_t, double, std::vector<std::array<double, 3>>>>& copies,
+                  const std::vector<std::pair<int, uint64_t>>& dead,
+                  const std::vector<std::pair<double, int>>& changes, uint64_t seed,
+                  bool has_one_clock, std::function<base::Curve(const std::string&, size_t)> ask) {
+                 Plan plan{.links = links,
+                           .ranks = ranks,
+                           .seed = seed,
+                           .has_one_clock = has_one_clock,
+                           .ask = std::move(ask)};
+                 for (const auto& [rank, sigma, slow] : copies) {
+                   Copy& copy = plan.copies.emplace_back(Copy{.rank = rank, .sigma = sigma});
+                   for (const auto& [by, from_s, to_s] : slow) {
+                     copy.slow.push_back({by, from_s, to_s});
+                   }
+                 }
+                 for (const auto& [rank, call] : dead) {
+                   plan.dead.push_back({rank, call});
+                 }
+                 for (const auto& [from_s, stopped] : changes) {
+                   plan.changes.push_back({from_s, stopped});
+                 }
+                 return plan;
+               }),
+           py::arg("links"), py::arg("ranks"), py::arg("copies"), py::arg("dead"),
+           py::arg("changes"), py::arg("seed"), py::arg("has_one_clock"), py::arg("ask"));
   py::class_<OnGpus>(module, "OnGpus")
       .def(py::init(
                [](std::function<std::pair<uintptr_t, uintptr_t>()> load,

@@ -3,12 +3,18 @@
 #include <cstdint>
 #include <vector>
 
-namespace gear::emu {
+namespace gear::base {
 
 /// What an operation of a group takes by its bytes, as gear.emu.Curve has it: linear in the bytes
 /// between points, as the first below them, as steep as between the last two above them.
 class Curve {
  public:
+  // Numbers of gear.emu.BASES, of which there are so many.
+  static constexpr int kMeasured = 0;
+  static constexpr int kInterpolated = 2;
+  static constexpr int kExtrapolated = 4;
+  static constexpr int kNumBases = 5;
+
   /// One of nothing: no operation takes any time.
   Curve() = default;
   /// By ascending bytes, as many of each; `bases` are numbers of gear.emu.BASES.
@@ -26,9 +32,4 @@ class Curve {
   std::vector<int> bases_;
 };
 
-// Numbers of gear.emu.BASES.
-constexpr int kMeasured = 0;
-constexpr int kInterpolated = 2;
-constexpr int kExtrapolated = 4;
-
-}  // namespace gear::emu
+}  // namespace gear::base

@@ -1,11 +1,11 @@
-#include "emu/curve.h"
+#include "base/numbers/curve.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
 
-namespace gear::emu {
+namespace gear::base {
 
 Curve::Curve(std::vector<uint64_t> bytes, std::vector<double> seconds, std::vector<int> bases)
     : bytes_(std::move(bytes)), seconds_(std::move(seconds)), bases_(std::move(bases)) {
@@ -38,4 +38,4 @@ Curve::Reading Curve::at(uint64_t bytes) const {
   return {seconds, basis == kMeasured ? kInterpolated : basis};
 }
 
-}  // namespace gear::emu
+}  // namespace gear::base
