@@ -19,9 +19,8 @@
 #include <vector>
 
 #include "base/numbers/philox.h"
-#include "group/assignment.h"
 #include "group/global_draw.h"
-#include "select/group/group_sampler.h"
+#include "group/lone_draw.h"
 #include "store/writing/writer.h"
 #include "transport/loopback.h"
 #include "transport/one_sided/forwarding.h"
@@ -91,52 +90,17 @@ struct Times {
 };
 
 Times time_alone(const Law& law, uint32_t ranks, uint64_t batch_size) {
-  const uint32_t rank = ranks / 2;
-  const auto shard = filled_shard(rank);
   select::SamplerOptions options;
   options.policy = law.policy;
   options.seed = 7;
-  select::GroupSampler sampler(options, shard->index(), rank, ranks);
-  const uint64_t items = batch_size * ranks;
-  const size_t offer_bytes = sampler.offer_bytes();
-  std::vector<std::byte> offers(offer_bytes * ranks);
-  for (uint32_t r = 0; r < ranks; ++r) {
-    sampler.offer(shard->index(), items, std::span(offers).subspan(r * offer_bytes, offer_bytes));
-  }
-  // The others' counts: apart from the mean as a random draw's are.
-  const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t>,
-                          std::span<uint64_t> all) {
-    uint64_t left = items - mine[0];
-    for (uint32_t r = 0; r < ranks; ++r) {
-      const uint64_t off = (r * 7919) % 33;
-      const uint64_t others = ranks - r - (r <= rank ? 1 : 0);
-      all[r] = r == rank     ? mine[0]
-               : others <= 1 ? left
-                             : std::min(left, left / others + off - off / 2 - 8);
-      left -= r == rank ? 0 : all[r];
-    }
-  };
-  group::Assignment assignment(nodes_of(ranks));
+  group::LoneDraw lone(filled_shard(0), options, batch_size, group::Locality::kFirst,
+                       nodes_of(ranks));
   std::vector<double> times;
-  std::vector<uint32_t> places;
-  select::GroupDraw draw;
   for (int i = 0; i < 60; ++i) {
     const double start = thread_us();
-    do {
-      sampler.select(shard->index(), {items, offers, false, gather}, draw);
-    } while (draw.items == 0);
-    uint64_t assigned = 0;
-    places.clear();
-    for (const group::AssignedRun& run : assignment.runs(draw.counts, rank)) {
-      for (uint32_t k = 0; k < run.count; ++k) {
-        places.push_back(run.place + k);
-      }
-      assigned += run.count;
+    while (lone.draw() == 0) {
     }
     times.push_back(thread_us() - start);
-    if (assigned != draw.own.size()) {
-      std::abort();
-    }
   }
   return {median(times), *std::max_element(times.begin() + 1, times.end())};
 }

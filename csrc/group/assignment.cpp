@@ -7,6 +7,15 @@
 
 namespace gear::group {
 
+uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
+  if (batch_size > UINT32_MAX / ranks) {
+    throw base::InvalidArgument(base::cat(
+        "[loader] batch_size ", batch_size, " on each of ", ranks, " ranks: all together draw ",
+        UINT32_MAX, " items at most; lower batch_size to ", UINT32_MAX / ranks, " or less"));
+  }
+  return batch_size * ranks;
+}
+
 Assignment::Assignment(std::vector<uint32_t> nodes)
     : nodes_(std::move(nodes)), parts_(nodes_.size()) {
   GEAR_CHECK(!nodes_.empty());
@@ -81,6 +90,53 @@ void Assignment::meet(uint32_t consumer, Stretch surplus, uint64_t first, Stretc
                      static_cast<uint32_t>(place + begin - lack.begin),
                      static_cast<uint32_t>(end - begin)});
   }
+}
+
+Deal::Deal(std::vector<uint32_t> nodes, uint32_t rank, Locality locality)
+    : assignment_(nodes),
+      rank_(rank),
+      locality_(locality),
+      which_(nodes.size()),
+      places_(nodes.size()) {}
+
+void Deal::deal(const select::GroupDraw& draw) {
+  for (size_t c = 0; c < which_.size(); ++c) {
+    which_[c].clear();
+    places_[c].clear();
+  }
+  if (by_number()) {
+    deal_by_number(draw);
+  } else {
+    deal_by_counts(draw);
+  }
+}
+
+void Deal::deal_by_counts(const select::GroupDraw& draw) {
+  for (const AssignedRun& run : assignment_.runs(draw.counts, rank_)) {
+    for (uint32_t i = 0; i < run.count; ++i) {
+      give(run.consumer, run.first + i, run.place + i);
+    }
+  }
+}
+
+// Draws go to the ranks in their order.
+void Deal::deal_by_number(const select::GroupDraw& draw) {
+  const auto ranks = static_cast<uint32_t>(which_.size());
+  uint32_t consumer = 0;
+  uint64_t begin = 0;  // of its batch
+  uint64_t share = share_of(draw.items, ranks, consumer);
+  for (uint32_t i = 0; i < draw.own_draws.size(); ++i) {
+    while (draw.own_draws[i] >= begin + share) {
+      begin += share;
+      share = share_of(draw.items, ranks, ++consumer);
+    }
+    give(consumer, i, static_cast<uint32_t>(draw.own_draws[i] - begin));
+  }
+}
+
+void Deal::give(uint32_t consumer, uint32_t own, uint32_t place) {
+  which_[consumer].push_back(own);
+  places_[consumer].push_back(place);
 }
 
 }  // namespace gear::group

@@ -7,6 +7,7 @@
 
 #include "base/host_device.h"
 #include "base/names.h"
+#include "select/group/group_draw.h"
 
 namespace gear::group {
 
@@ -16,6 +17,10 @@ enum class Locality : uint8_t {
 };
 
 inline constexpr base::Names<Locality, 2> kLocalities{"[loader] locality", {"first", "off"}};
+
+/// Items of a batch of all ranks. Throws InvalidArgument for 2^32 or more: draws are numbered in 32
+/// bits.
+uint64_t items_of_all(uint64_t batch_size, uint32_t ranks);
 
 /// Items of a batch that `rank` receives: every rank exactly the batch size, but at the end of an
 /// epoch, where the first items % ranks of them receive one more than the others.
@@ -77,6 +82,33 @@ class Assignment {
   std::vector<Stretch> surplus_;  ///< by node
   std::vector<Stretch> lack_;     ///< likewise
   std::vector<AssignedRun> runs_;
+};
+
+/// What each rank receives of the draws that fall on one of them, by either locality.
+class Deal {
+ public:
+  /// Of the draws of `rank`. nodes[r]: number of rank r's node, from 0.
+  Deal(std::vector<uint32_t> nodes, uint32_t rank, Locality locality);
+
+  /// Whether it needs GroupDraw::own_draws.
+  bool by_number() const { return locality_ == Locality::kOff; }
+
+  /// Replaces what follows. O(ranks), and the rank's own draws.
+  void deal(const select::GroupDraw& draw);
+  /// By consumer: its items among the rank's draws, and their places in its batch; both ascend.
+  const std::vector<std::vector<uint32_t>>& which() const { return which_; }
+  const std::vector<std::vector<uint32_t>>& places() const { return places_; }
+
+ private:
+  void deal_by_counts(const select::GroupDraw& draw);
+  void deal_by_number(const select::GroupDraw& draw);
+  void give(uint32_t consumer, uint32_t own, uint32_t place);
+
+  Assignment assignment_;
+  uint32_t rank_;
+  Locality locality_;
+  std::vector<std::vector<uint32_t>> which_;
+  std::vector<std::vector<uint32_t>> places_;
 };
 
 }  // namespace gear::group

@@ -10,20 +10,6 @@
 
 namespace gear::group {
 
-namespace {
-
-// The draws of a batch are numbered in 32 bits.
-uint64_t items_of_all(uint64_t batch_size, uint32_t ranks) {
-  if (batch_size > UINT32_MAX / ranks) {
-    throw base::InvalidArgument(base::cat(
-        "[loader] batch_size ", batch_size, " on each of ", ranks, " ranks: all together draw ",
-        UINT32_MAX, " items at most; lower batch_size to ", UINT32_MAX / ranks, " or less"));
-  }
-  return batch_size * ranks;
-}
-
-}  // namespace
-
 GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
                        std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> told,
                        transport::Transport& control)
@@ -34,11 +20,8 @@ GlobalDraw::GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Loca
       control_(control),
       layout_(std::move(layout)),
       agreement_(peers, options.sampler, control),
-      locality_(locality),
-      assignment_(peers.nodes()),
-      writer_(*layout_, shard_.layout()),
-      which_(peers.size()),
-      places_(peers.size()) {
+      deal_(peers.nodes(), peers.rank(), locality),
+      writer_(*layout_, shard_.layout()) {
   const auto lock = select::needs_priorities(options.sampler) ? shard_.lock_settled()
                                                               : shard_.lock_between_draws();
   shard_.rate_limiter().check_batch(options.batch_size);
@@ -75,7 +58,6 @@ GlobalDraw::Round GlobalDraw::draw(const Terms& terms, DrawnBatch& out,
 // The rank's part of the batch that the offers of all make.
 GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& taken) {
   auto lock = shard_.lock();
-  const bool by_number = locality_ == Locality::kOff;
   const auto gather = [&](std::span<const uint64_t> mine, std::span<const uint64_t> counts,
                           std::span<uint64_t> all) {
     lock.unlock();  // Python may run in the exchange, in this very thread
@@ -83,7 +65,7 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
     lock = shard_.lock();
   };
   deliver::Draw draw(shard_, lock);
-  sampler_->select(shard_.index(), {items_, offers_, by_number, gather}, draw_);
+  sampler_->select(shard_.index(), {items_, offers_, deal_.by_number(), gather}, draw_);
   if (draw_.items == 0) {
     return Round::kEpochEnd;
   }
@@ -91,44 +73,11 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
   out.most_bytes = writer_.most_bytes(out.items);
   out.beta = draw_.beta;
   out.least = draw_.least;
-  for (uint32_t c = 0; c < peers_.size(); ++c) {
-    which_[c].clear();
-    places_[c].clear();
-  }
-  if (by_number) {
-    sort_by_number();
-  } else {
-    sort_by_counts();
-  }
+  deal_.deal(draw_);
   write_parcels(out);
   shard_.pages().flush();
   draw.commit(out.items, taken, &out.read);
   return Round::kDrawn;
-}
-
-// Which of this rank's draws each consumer receives, and in which places of its batch.
-void GlobalDraw::sort_by_counts() {
-  for (const AssignedRun& run : assignment_.runs(draw_.counts, peers_.rank())) {
-    for (uint32_t i = 0; i < run.count; ++i) {
-      which_[run.consumer].push_back(run.first + i);
-      places_[run.consumer].push_back(run.place + i);
-    }
-  }
-}
-
-// The same where draws go to the ranks in their order.
-void GlobalDraw::sort_by_number() {
-  uint32_t consumer = 0;
-  uint64_t begin = 0;  // of its batch
-  uint64_t share = share_of(draw_.items, peers_.size(), consumer);
-  for (uint32_t i = 0; i < draw_.own_draws.size(); ++i) {
-    while (draw_.own_draws[i] >= begin + share) {
-      begin += share;
-      share = share_of(draw_.items, peers_.size(), ++consumer);
-    }
-    which_[consumer].push_back(i);
-    places_[consumer].push_back(static_cast<uint32_t>(draw_.own_draws[i] - begin));
-  }
 }
 
 void GlobalDraw::write_parcels(DrawnBatch& out) {
@@ -138,8 +87,9 @@ void GlobalDraw::write_parcels(DrawnBatch& out) {
   for (uint32_t c = 0; c < ranks; ++c) {
     Parcel& parcel = out.parcels[c];
     const bool told = told_[size_t{c} * ranks + rank] != 0;
-    parcel.items = which_[c].size();
-    parcel.rows = writer_.write(shard_.index(), draw_.own, which_[c], places_[c], told,
+    const std::span<const uint32_t> which = deal_.which()[c];
+    parcel.items = which.size();
+    parcel.rows = writer_.write(shard_.index(), draw_.own, which, deal_.places()[c], told,
                                 parcel.bytes, parcel.plan);
   }
 }

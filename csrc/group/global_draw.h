@@ -44,8 +44,6 @@ class GlobalDraw {
 
  private:
   Round resolve(DrawnBatch& out, deliver::TakenBatch& taken);
-  void sort_by_counts();
-  void sort_by_number();
   void write_parcels(DrawnBatch& out);
 
   Peers& peers_;
@@ -56,15 +54,12 @@ class GlobalDraw {
   std::shared_ptr<const plan::BatchLayout> layout_;
   std::optional<select::GroupSampler> sampler_;
   Agreement agreement_;
-  Locality locality_;
   bool out_of_step_ = false;
-  Assignment assignment_;
+  Deal deal_;
   ParcelWriter writer_;
   /// Of one draw, kept for their memory.
   std::vector<std::byte> offers_;
   select::GroupDraw draw_;
-  std::vector<std::vector<uint32_t>> which_;   ///< by consumer: its items among this rank's draws
-  std::vector<std::vector<uint32_t>> places_;  ///< likewise: in its batch
 };
 
 /// Throws InvalidArgument, on all ranks alike, unless the loaders that they make are the same.
