@@ -11,7 +11,7 @@
 namespace gear::group {
 
 /// Whether the ranks of a group may draw a batch, and what everybody offers to it: one message of
-/// 16 bytes and the offer from every rank to every other.
+/// 24 bytes and the offer from every rank to every other.
 ///
 ///     lock ── settle ── begin_draw ── offer ── unlock ── allgather ── verdict
 ///        ▲                                                  │ some rank has kept updates
