@@ -16,9 +16,11 @@ __all__: list[str] = [
     "FabricPlace",
     "Failure",
     "LoaderOptions",
+    "LoneDraw",
     "Peers",
     "Shard",
     "SharedRoom",
+    "Traffic",
     "Transport",
     "VectorWriter",
     "Writer",
@@ -27,6 +29,7 @@ __all__: list[str] = [
     "describe_schema",
     "devices",
     "driver_version",
+    "emulated_transport",
     "environment",
     "fabric_port",
     "fabric_transport",
@@ -337,6 +340,36 @@ class FabricPlace:
         "tcp on eth0"
         """
 
+class Traffic:
+    """
+    What the calls of emulated transports that share it came to.
+    """
+    def __init__(self) -> None: ...
+    def tallies(self) -> dict:
+        """
+        By call (allgather, exchange, read, duplicate): calls, messages, bytes, and seconds that the
+        curves say, by gear.emu.BASES.
+        """
+
+class LoneDraw:
+    """
+    What the draws of a batch of all ranks cost one of them.
+    """
+    def __init__(
+        self,
+        shard: Shard,
+        batch_size: typing.SupportsInt | typing.SupportsIndex,
+        locality: str,
+        nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None:
+        """
+        nodes: of every rank; the others hold as much as this one, the first, does.
+        """
+    def draw(self) -> int:
+        """
+        The next batch's draws; returns how many fall on this rank.
+        """
+
 class Peers:
     def __init__(
         self,
@@ -461,6 +494,32 @@ def devices() -> list:
 def driver_version() -> int:
     """
     CUDA version of the driver, 1000 * major + 10 * minor; 0: none.
+    """
+
+def emulated_transport(
+    inner: Transport,
+    traffic: Traffic,
+    *,
+    all_gather: tuple[
+        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ],
+    all_to_all: tuple[
+        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ],
+    send: tuple[
+        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ],
+    holds: bool,
+) -> Transport:
+    """
+    A transport whose calls are counted, and take what curves say, each of them (bytes, seconds,
+    numbers of bases); with `holds`, they last as long.
     """
 
 def environment() -> list:

@@ -18,6 +18,7 @@ void register_ingest(py::module_& module);         ///< Writer
 void register_vector_writer(py::module_& module);  ///< VectorWriter
 void register_batch(py::module_& module);          ///< Batch
 void register_transport(py::module_& module);      ///< Transport
+void register_emulated(py::module_& module);       ///< Traffic, LoneDraw
 void register_group(py::module_& module);          ///< Peers
 void register_collect(py::module_& module);        ///< Collector
 

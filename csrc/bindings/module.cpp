@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module) {
   gear::bindings::register_vector_writer(module);
   gear::bindings::register_batch(module);
   gear::bindings::register_transport(module);
+  gear::bindings::register_emulated(module);
   gear::bindings::register_group(module);
   gear::bindings::register_collect(module);
 }

@@ -28,7 +28,7 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// "loopback", "shared_memory", "libfabric", "mpi", "group", "verbs", "fabric".
+  /// "loopback", "shared_memory", "libfabric", "mpi", "group", "verbs", "fabric", "emulated".
   virtual std::string_view name() const noexcept = 0;
   virtual uint32_t rank() const noexcept = 0;
   virtual uint32_t size() const noexcept = 0;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from gear import _core
@@ -324,6 +325,11 @@ class Group(InProcess):
         channel = self._open()
         with channel.doing("Group.transport"):
             return open_transport(channel, self._choice)
+
+    def wrap_transports(self, around: Callable[[_core.Transport], _core.Transport]) -> None:
+        """Has the transports that this group makes from here on, those of buffers among them, be
+        what `around` makes of each. As `gear.emu.emulate` does, which counts what goes by them."""
+        self._choice = replace(self._choice, around=around)
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Around what one call of the user does with other ranks; see `Channel.doing`."""

@@ -27,6 +27,7 @@ from gear.emu.present import current
 from gear.emu.report import Operation, Report, report
 from gear.emu.start import start
 from gear.emu.steps import step
+from gear.emu.transport import emulate
 
 __all__ = [
     "BASES",
@@ -49,6 +50,7 @@ __all__ = [
     "Slow",
     "ask",
     "current",
+    "emulate",
     "install",
     "model",
     "read_curves",

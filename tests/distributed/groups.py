@@ -27,11 +27,11 @@ MARKS = {
     "libfabric": [without_fabric],
 }
 # One rank has the transport `loopback` whatever it asks for.
-SIZES = {"loopback": (1, 2, 3, 4), "nccl": (2, 4, 8), "fabric": (2,)}
+SIZES = {"loopback": (1, 2, 3, 4), "emulated": (4,), "nccl": (2, 4, 8), "fabric": (2,)}
 # Threads and processes of one node, as few ranks as show what they do.
 FAST = {("loopback", 4), ("shared_memory", 3), ("mpi", 2)}
 # Each carrier with one number of ranks; with others, the same code runs at night.
-EACH_COMMIT = FAST | {("gloo", 2), ("fabric", 2), ("libfabric", 3)}
+EACH_COMMIT = FAST | {("gloo", 2), ("fabric", 2), ("libfabric", 3), ("emulated", 4)}
 # Threads are cheap: one rank, which is special, and a number of them that divides little.
 ONE_AND_ODD = {("loopback", 1), ("loopback", 3)}
 COMMON = [*(scenario.name for scenario in SCENARIOS), "epochs", "law", "resume", "queue"]

@@ -38,6 +38,7 @@ IMPLEMENTATIONS = {
     implementation.name: implementation
     for implementation in (
         Implementation("loopback", "", "threads"),
+        Implementation("emulated", "", "threads"),
         Implementation("gloo", "group", "processes"),
         Implementation("libfabric", "libfabric", "processes"),
         Implementation("shared_memory", "shared_memory", "processes"),

@@ -11,6 +11,7 @@ import numpy as np
 from places import HostLoader
 
 import gear
+import gear.emu as emu
 from distributed.scenarios import ranks_per_node
 
 # Where a scenario's tiers are when batches go to a GPU.
@@ -20,11 +21,13 @@ GPU_TIERS = {"host": "pinned", "shared": "device"}
 def make_groups(job: dict[str, Any]) -> list[dict[bool, gear.Group]]:
     """Of every rank of this process: the group as it is, and with several nodes emulated."""
     size, timeout_s = job["size"], job["group_timeout_s"]
-    if job["implementation"] == "loopback":
+    if job["implementation"] in ("loopback", "emulated"):
         one = gear.Group.loopback(size, timeout_s=timeout_s)
         several = gear.Group.loopback(
             size, ranks_per_node=ranks_per_node(size), timeout_s=timeout_s
         )
+        for group in (one + several) if job["implementation"] == "emulated" else []:
+            emu.emulate(group, holds=True)
         return [{False: a, True: b} for a, b in zip(one, several, strict=True)]
     groups = {}
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0")))

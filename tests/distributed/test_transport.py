@@ -68,13 +68,25 @@ def fabric(size, timeout_s=60.0):
         return list(pool.map(_core.fabric_transport, loopback(size, timeout_s)))
 
 
+def emulated(size, timeout_s=60.0):
+    return [
+        _core.emulated_transport(
+            inner, _core.Traffic(), all_gather=LINE, all_to_all=LINE, send=LINE, holds=True
+        )
+        for inner in loopback(size, timeout_s)
+    ]
+
+
+LINE = ([0, 1 << 20], [1e-6, 1e-5], [1, 1])  # a curve: bytes, seconds, bases
+
+
 without_fabric = pytest.mark.skipif(
     not _core.build_info()["fabric"], reason="GEAR was built without the transport fabric"
 )
 
 
 @pytest.fixture(
-    params=[loopback, group, shared_memory, pytest.param(fabric, marks=without_fabric)],
+    params=[loopback, emulated, group, shared_memory, pytest.param(fabric, marks=without_fabric)],
     ids=lambda make: make.__name__,
 )
 def make(request):

@@ -32,6 +32,7 @@ HEADERS = {"verbs": "infiniband/verbs.h of rdma-core", "fabric": "rdma/fabric.h 
 # Where the kernel lists network cards that read remote memory: InfiniBand, RoCE, EFA, Omni-Path;
 # Slingshot.
 CARDS = (Path("/sys/class/infiniband"), Path("/sys/class/cxi"))
+Around = Callable[[_core.Transport], _core.Transport]
 WORLD = 0  # the Fortran handle that stands for MPI_COMM_WORLD
 
 
@@ -53,12 +54,14 @@ class Choice:
         why: in words.
         required: a kind in ONE_SIDED was asked for; else rows may go by messages, if memory cannot
             be registered.
+        around: what each transport is wrapped in.
     """
 
     name: str
     messages: str
     why: str
     required: bool = True
+    around: Around = lambda transport: transport
 
 
 def choose_transport(channel: Channel, places: Places, launcher: str, wanted: str) -> Choice:
@@ -195,10 +198,10 @@ def _own_kind(channel: Channel) -> str:
 
 def open_transport(channel: Channel, choice: Choice) -> _core.Transport:
     """A new transport. Collective."""
-    messages = _open_messages(channel, choice.messages)
-    if choice.name not in ONE_SIDED:
-        return messages
-    return _one_sided(choice.name, messages, channel.failure, choice.required)
+    transport = _open_messages(channel, choice.messages)
+    if choice.name in ONE_SIDED:
+        transport = _one_sided(choice.name, transport, channel.failure, choice.required)
+    return choice.around(transport)
 
 
 def _one_sided(

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "memory/region.h"
 #include "memory/shared/shared_header.h"
 #include "ranks.h"
+#include "transport/emulated.h"
 #include "transport/loopback.h"
 #include "transport/one_sided_kinds.h"
 #include "transport/shared/shared_memory.h"
@@ -74,6 +76,14 @@ Ranks make_shared_in_common(uint32_t size, double timeout_s) {
 
 Ranks make_in_loopback(uint32_t size, double timeout_s) { return make_loopback(size, timeout_s); }
 
+Ranks make_emulated_loopback(uint32_t size, double timeout_s) {
+  Ranks ranks;
+  for (auto& inner : make_loopback(size, timeout_s)) {
+    ranks.push_back(make_emulated(std::move(inner), {{}, std::make_shared<Traffic>()}));
+  }
+  return ranks;
+}
+
 #if GEAR_FABRIC
 Ranks make_by_varied_nodes(uint32_t size, double timeout_s) {
   return gear::testing::make_by_nodes(gear::testing::varied_nodes(size), timeout_s);
@@ -103,6 +113,7 @@ const std::vector<Kind>& kinds() {
       }
 #endif
       made.push_back({"loopback", make_in_loopback, {1, 2, 3, 4, 64}});
+      made.push_back({"emulated", make_emulated_loopback, {1, 2, 3, 4}});
       made.push_back({"shared_memory", make_shared_by_name, {1, 2, 3, 4}});
       made.push_back({"shared_memory", make_shared_in_common, {1, 2, 3, 4, 16}});
     }
