@@ -54,16 +54,20 @@ class Meter {
     return sooner(in_turn, among_all);
   }
 
-  // Of an exchange among all, a rank keeps a part: OPERATIONS counts that, too.
+  // Of an all_to_all a rank keeps a part: OPERATIONS counts that, too.
   Curve::Reading exchange(const Load& load) const {
     if (load.messages == 0) {
       return {};
     }
     const uint64_t others = ranks_ - 1;
     const uint64_t whole = load.bytes + (load.bytes + others - 1) / others;
+    const Curve::Reading among_all = options_.curves.all_to_all.at(whole);
+    if (load.messages == others) {
+      return among_all;
+    }
     Curve::Reading in_turn = options_.curves.send.at(load.bytes / load.messages);
     in_turn.seconds *= static_cast<double>(load.messages);
-    return sooner(in_turn, options_.curves.all_to_all.at(whole));
+    return sooner(in_turn, among_all);
   }
 
   void count(Counted call, const Load& given, const Curve::Reading& takes, Transport& inner) const {

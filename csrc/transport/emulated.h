@@ -65,7 +65,8 @@ struct EmulatedOptions {
 ///       and read    is more
 ///     duplicate     nothing
 ///
-/// or the messages of the call one behind the other, by send, where that is less.
+/// or the messages of the call one behind the other, by send, where that is less: of an exchange or
+/// a read that has fewer than one for each other rank.
 ///
 /// What `inner` takes itself is not taken off. The first rank to come waits in `inner` for the
 /// last; a hold begins when that is over, so that calls of all ranks end together where they give

@@ -155,6 +155,14 @@ TEST_CASE("emulated: an exchange takes an all_to_all, or its messages, whichever
   check(watched[2], Counted::kExchange, 1, 0, 0, {});
   CHECK(watched[0].held == std::vector{sent});
   CHECK(watched[2].held.empty());
+
+  // Of two ranks each has no other one.
+  ranks = emulated(make_loopback(2, kLong), watched);
+  none(errors_of(ranks, [](Transport& transport) {
+    exchange(transport, [](uint64_t from, uint64_t to) { return from < to ? 8 : 0; }, true);
+  }));
+  check(watched[0], Counted::kExchange, 1, 1, 8, {0, line(kAmongAll, 16)});
+  check(watched[1], Counted::kExchange, 1, 0, 0, {0, line(kAmongAll, 16)});
 }
 
 TEST_CASE("emulated: duplicates count with it, and what several share is the sum") {
@@ -193,14 +201,14 @@ TEST_CASE("emulated: reads take bytes of their owners, a message each") {
         const std::vector<RemoteRead> reads = {{1, 0, 100, 0}, {1, 200, 50, 100}, {2, 8, 250, 150}};
         const ConstBytes came = reader->read(reads, 400);
         expect(came[149] == std::byte{2} && came[150] == std::byte{3}, "other bytes were read");
+        reader->read(std::span(reads).first(2), 150);
       }
       const std::vector<std::byte> one(1);
       std::vector<std::byte> all(3);
       transport.allgather(one, all);
     }));
-    const double seconds = line(kAmongAll, 600);  // less than two sends of 200
-    check(watched[0], Counted::kRead, 1, 2, 400, {0, seconds});
-    CHECK(std::ranges::count(watched[0].held, seconds) == 1);  // beside those of connecting
+    check(watched[0], Counted::kRead, 2, 3, 550, {0, line(kAmongAll, 600), 0, line(kSend, 150)});
+    CHECK(std::ranges::count(watched[0].held, line(kSend, 150)) == 1);  // beside connecting
     check(watched[1], Counted::kRead, 0, 0, 0, {});
   }
   Ranks alone = make_loopback(1, kLong);
