@@ -64,6 +64,7 @@ RUNS = {
         r"tools/c10d\.sh",
         r"\.venv/bin/(gear|python -m pytest) .*",
     ],
+    "tests/emu/test_replay.py": [r"gear emu replay .*"],
     "tests/emu/test_train.py": [r"gear emu .*"],
     "tests/docs/test_commands.py": [r"gear .*", r"python3? (-|benchmarks/).*"],
     "tests/docs/test_results.py": [r"\.venv/bin/python tools/draw_results\.py"],
