@@ -92,7 +92,7 @@ void Assignment::meet(uint32_t consumer, Stretch surplus, uint64_t first, Stretc
   }
 }
 
-Deal::Deal(std::vector<uint32_t> nodes, uint32_t rank, Locality locality)
+Deal::Deal(const std::vector<uint32_t>& nodes, uint32_t rank, Locality locality)
     : assignment_(nodes),
       rank_(rank),
       locality_(locality),

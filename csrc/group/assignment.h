@@ -88,7 +88,7 @@ class Assignment {
 class Deal {
  public:
   /// Of the draws of `rank`. nodes[r]: number of rank r's node, from 0.
-  Deal(std::vector<uint32_t> nodes, uint32_t rank, Locality locality);
+  Deal(const std::vector<uint32_t>& nodes, uint32_t rank, Locality locality);
 
   /// Whether it needs GroupDraw::own_draws.
   bool by_number() const { return locality_ == Locality::kOff; }
