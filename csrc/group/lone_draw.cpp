@@ -10,10 +10,10 @@
 namespace gear::group {
 
 LoneDraw::LoneDraw(std::shared_ptr<store::Shard> shard, const select::SamplerOptions& options,
-                   uint64_t batch_size, Locality locality, std::vector<uint32_t> nodes)
+                   uint64_t batch_size, Locality locality, const std::vector<uint32_t>& nodes)
     : shard_(std::move(shard)),
       ranks_(static_cast<uint32_t>(nodes.size())),
-      deal_(std::move(nodes), 0, locality) {
+      deal_(nodes, 0, locality) {
   items_ = items_of_all(batch_size, ranks_);
   const auto lock =
       select::needs_priorities(options) ? shard_->lock_settled() : shard_->lock_between_draws();

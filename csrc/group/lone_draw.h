@@ -22,7 +22,7 @@ class LoneDraw {
   /// Of rank 0. nodes[r]: number of rank r's node, from 0. A law by chance. Throws as
   /// select::GroupSampler, and for a batch over all ranks of 2^32 items or more.
   LoneDraw(std::shared_ptr<store::Shard> shard, const select::SamplerOptions& options,
-           uint64_t batch_size, Locality locality, std::vector<uint32_t> nodes);
+           uint64_t batch_size, Locality locality, const std::vector<uint32_t>& nodes);
 
   /// The next batch's, and who consumes which; returns how many fall on this rank, 0 at the end of
   /// an epoch.

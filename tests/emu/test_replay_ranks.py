@@ -13,12 +13,11 @@ from gear.emu.replay.rounds import Batch, bytes_deviation, expected, rounds
 SHAPES = [
     pytest.param(emu.Shape(8), 64, 30, id="8 on one node"),
     pytest.param(emu.Shape(2, 4), 64, 30, id="8 on four nodes"),
-    pytest.param(emu.Shape(8, 8), 64, 8, id="64", marks=pytest.mark.nightly),
-    pytest.param(emu.Shape(8, 64), 32, 3, id="512", marks=pytest.mark.nightly),
+    pytest.param(emu.Shape(8, 8), 64, 8, id="64", marks=[pytest.mark.slow, pytest.mark.nightly]),
+    pytest.param(emu.Shape(8, 64), 32, 3, id="512", marks=[pytest.mark.slow, pytest.mark.nightly]),
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("locality", ["first", "off"])
 @pytest.mark.parametrize(("shape", "items", "batches"), SHAPES)
 def test_threads_send_what_the_formula_says(shape, items, batches, locality) -> None:

@@ -56,10 +56,10 @@ py::dict told(const Traffic& traffic) {
 // The law of gear.Uniform().
 std::unique_ptr<group::LoneDraw> lone_draw(std::shared_ptr<store::Shard> shard, uint64_t batch_size,
                                            const std::string& locality,
-                                           std::vector<uint32_t> nodes) {
+                                           const std::vector<uint32_t>& nodes) {
   const py::gil_scoped_release release;
   return std::make_unique<group::LoneDraw>(std::move(shard), select::SamplerOptions(), batch_size,
-                                           group::kLocalities.parse(locality), std::move(nodes));
+                                           group::kLocalities.parse(locality), nodes);
 }
 
 }  // namespace
