@@ -1,20 +1,31 @@
-"""The library of the process group gear_emu, for the tests that need it."""
+"""The library of the process group gear_emu, and processes that need not import torch."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import warm_python
 from docs.documents import ROOT
 
+SCRIPTS = Path(sys.executable).parent
+CLIENT, SERVER = (Path(__file__).with_name(f"warm_{role}.py") for role in ("client", "server"))
 
+
+@pytest.hookimpl(tryfirst=True)  # before those of a file are grouped
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Most of them start processes that import torch."""
+    """Most of them start processes that import torch; one server is enough for those that fork."""
     for item in items:
         if "library" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.subject("emulator"))
+        if "warm" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("warm"))
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +38,34 @@ def library() -> None:
     if done.returncode == 3:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `python` and `gear`, which begin with torch imported (warm_server.py); of
+    `gear`, what trains does, and all else is a process as ever."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("warm")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "socket"))
+        listening.listen()
+        number = listening.fileno()
+        server = subprocess.Popen(
+            [sys.executable, SERVER, str(number), *warm_python.IMPORTED],
+            # One thread each, read when torch is imported: they share the cores that tests have.
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            pass_fds=[number],
+            start_new_session=True,
+        )
+    client = shlex.join([sys.executable, "-IS", str(CLIENT), str(folder / "socket")])
+    trains = f'[ "$1" != train ] || exec {client} -m gear.cli.app "$@"\n'
+    programs = {
+        "python": f'exec {client} "$@"\n',
+        "gear": f'{trains}exec {shlex.quote(str(SCRIPTS / "gear"))} "$@"\n',
+    }
+    for name, script in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}")
+        (folder / name).chmod(0o755)
+    yield folder
+    server.communicate()

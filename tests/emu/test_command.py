@@ -167,9 +167,9 @@ def test_signals_reach_the_ranks_which_end_as_they_like(number, tmp_path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-def test_a_run_ends_with_the_reports(tmp_path) -> None:
+def test_a_run_ends_with_the_reports(tmp_path, warm) -> None:
     words = ["-N", 512, "--real", "0,9", "--out", tmp_path / "out", "--"]
-    done = said_by([GEAR, "emu", "run", *words, sys.executable, PLAIN, "nccl"])
+    done = said_by([GEAR, "emu", "run", *words, warm / "python", PLAIN, "nccl"])
     assert done.returncode == 0, done.stderr
     assert [(one["rank"], one["size"]) for one in told_in(done.stdout)] == [(0, 512), (9, 512)]
     assert "gear emu: real ranks 0, 9 of 512 on 64 nodes, links hgx-h100" in done.stderr
@@ -184,9 +184,9 @@ def test_a_run_ends_with_the_reports(tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-def test_torchrun_starts_the_real_ranks(tmp_path) -> None:
+def test_torchrun_starts_the_real_ranks(tmp_path, warm) -> None:
     words = ["--no-python", GEAR, "emu", "run", "-N", 512, "--real", "0,9", "--out", tmp_path]
-    done = said_by([*TORCHRUN, *words, "--", sys.executable, PLAIN, "gloo"])
+    done = said_by([*TORCHRUN, *words, "--", warm / "python", PLAIN, "gloo"])
     assert done.returncode == 0, done.stderr
     told = told_in(done.stdout)
     assert [(one["rank"], one["size"], one["local"]) for one in told] == [

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("library")]
 PLAIN = Path(__file__).with_name("plain.py")
 
 
-def run(job: emu.Job, words: list[str], folder: Path, **extra: str) -> tuple[int, list[Any]]:
+def run(
+    job: emu.Job, command: Sequence[str | Path], folder: Path, **extra: str
+) -> tuple[int, list[Any]]:
     """By a process of its own, whose output shows what the ranks say: its exit code, and that."""
     job.save(folder / "given.toml")
     program = (
         "import sys, gear.emu as emu\n"
         "job = emu.Job.load(sys.argv[1])\n"
-        "sys.exit(emu.start(job, [sys.executable, *sys.argv[3:]], out=sys.argv[2]))\n"
+        "sys.exit(emu.start(job, sys.argv[3:], out=sys.argv[2]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, folder / "given.toml", folder / "out", *words],
+        [sys.executable, "-c", program, folder / "given.toml", folder / "out", *command],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | extra,
         stdout=subprocess.PIPE,
         text=True,
@@ -41,48 +45,69 @@ def run(job: emu.Job, words: list[str], folder: Path, **extra: str) -> tuple[int
     return done.returncode, sorted(map(json.loads, lines), key=lambda one: one["rank"])
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
+@dataclass(frozen=True)
+class Ran:
+    """Two real ranks of 512, each a Python that has begun as any does; what they said, and left."""
+
+    backend: str
+    job: emu.Job
+    code: int
+    told: list[Any]
+    out: Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
         "nccl",
         pytest.param("gloo", marks=pytest.mark.nightly),
         pytest.param("none", marks=pytest.mark.nightly),
     ],
 )
-def test_a_program_needs_no_edit(backend: str, tmp_path: Path) -> None:
+def fresh(
+    request: pytest.FixtureRequest, library: None, tmp_path_factory: pytest.TempPathFactory
+) -> Ran:
+    """Of a user who has a sitecustomize, too."""
+    folder = tmp_path_factory.mktemp("fresh")
+    (folder / "sitecustomize.py").write_text('import os\nos.environ["CUSTOMISED"] = "yes"\n')
     job = emu.Job(512, real=(0, 9))
-    code, told = run(job, [str(PLAIN), backend], tmp_path)
-    assert code == 0
-    assert [one["rank"] for one in told] == [0, 9]
-    assert [one["local"] for one in told] == ["0", "1"]
-    for one in told:
+    command = [sys.executable, PLAIN, request.param]
+    code, told = run(job, command, folder, PYTHONPATH=str(folder))
+    return Ran(request.param, job, code, told, folder / "out")
+
+
+def test_a_program_needs_no_edit(fresh: Ran) -> None:
+    assert fresh.code == 0
+    assert [one["rank"] for one in fresh.told] == [0, 9]
+    assert [one["local"] for one in fresh.told] == ["0", "1"]
+    for one in fresh.told:
         assert one["size"] == 512
         assert one["half"] == 256
-        assert one["backend"] == ("undefined" if backend == "none" else backend)
+        assert one["backend"] == ("undefined" if fresh.backend == "none" else fresh.backend)
     for rank in (0, 9):
-        report = json.loads((tmp_path / "out" / f"rank-{rank}.json").read_text())
+        report = json.loads((fresh.out / f"rank-{rank}.json").read_text())
         assert report["steps"] == 3
         by_name = {one["name"]: one for one in report["operations"]}
         assert by_name["all_reduce"]["calls"] == 6
-    assert emu.Job.load(tmp_path / "out" / "job.toml") == job
+    assert emu.Job.load(fresh.out / "job.toml") == fresh.job
 
 
-def test_all_ranks_may_be_real(tmp_path: Path) -> None:
-    code, told = run(emu.Job(2, real=(0, 1)), [str(PLAIN), "gloo"], tmp_path)
+def test_the_users_own_sitecustomize_runs_too(fresh: Ran) -> None:
+    assert fresh.code == 0
+    assert [one["custom"] for one in fresh.told] == ["yes", "yes"]
+
+
+def test_all_ranks_may_be_real(tmp_path: Path, warm: Path) -> None:
+    code, told = run(emu.Job(2, real=(0, 1)), [warm / "python", PLAIN, "gloo"], tmp_path)
     assert code == 0
     assert [one["size"] for one in told] == [2, 2]
 
 
-def test_the_users_own_sitecustomize_runs_too(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text('import os\nos.environ["CUSTOMISED"] = "yes"\n')
-    code, told = run(emu.Job(8), [str(PLAIN), "gloo"], tmp_path, PYTHONPATH=str(tmp_path))
-    assert code == 0
-    assert told[0]["custom"] == "yes"
-
-
 @pytest.mark.parametrize(("word", "code"), [("3", 3), ("kill", 137)])
-def test_the_rank_that_fails_ends_the_others(word: str, code: int, tmp_path: Path) -> None:
-    found, _ = run(emu.Job(4, real=(0, 1)), [str(PLAIN), "gloo", word], tmp_path)
+def test_the_rank_that_fails_ends_the_others(
+    word: str, code: int, tmp_path: Path, warm: Path
+) -> None:
+    found, _ = run(emu.Job(4, real=(0, 1)), [warm / "python", PLAIN, "gloo", word], tmp_path)
     assert found == code
 
 
@@ -102,11 +127,13 @@ def test_a_command_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("TORCH_DIST_INIT_BARRIER", "1"), ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")]
 )
-def test_what_waits_for_all_ranks_is_refused(name: str, value: str, tmp_path: Path) -> None:
+def test_what_waits_for_all_ranks_is_refused(
+    name: str, value: str, tmp_path: Path, warm: Path
+) -> None:
     emu.Job(4).save(tmp_path / "job.toml")
     of_job = variables(tmp_path / "job.toml", None) | of_rank(emu.Job(4), 0)
     done = subprocess.run(
-        [sys.executable, PLAIN, "gloo"],
+        [warm / "python", PLAIN, "gloo"],
         env=os.environ | of_job | {name: value},
         capture_output=True,
         text=True,

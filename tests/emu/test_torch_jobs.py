@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("library")]
 TRAINER = Path(__file__).parent / "trainer.py"
+Run = Callable[..., list[dict[str, Any]]]
 
 
 def free_port() -> int:
@@ -30,38 +32,43 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def run(
-    what: str, folder: Path, ranks: tuple[int, ...], size: int, job: emu.Job | None = None
-) -> list[dict[str, Any]]:
+@pytest.fixture
+def run(tmp_path: Path, warm: Path) -> Run:
     """What the processes of those ranks wrote, side by side."""
-    folder.mkdir()
-    environment = os.environ | {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(size),
-        "OMP_NUM_THREADS": "1",
-    }
-    if job is not None:
-        job.save(folder / "job.toml")
-        environment["GEAR_EMU"] = str(folder / "job.toml")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, TRAINER, what, folder],
-            env=environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in ranks
-    ]
-    said = [process.communicate(timeout=240)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(said)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in ranks]
+
+    def ran_by(
+        what: str, ranks: tuple[int, ...], size: int, job: emu.Job | None = None
+    ) -> list[dict[str, Any]]:
+        folder = tmp_path / ("gloo" if job is None else "emulated")
+        folder.mkdir()
+        environment = os.environ | {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(size),
+        }
+        if job is not None:
+            job.save(folder / "job.toml")
+            environment["GEAR_EMU"] = str(folder / "job.toml")
+        processes = [
+            subprocess.Popen(
+                [warm / "python", TRAINER, what, folder],
+                env=environment | {"RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in ranks
+        ]
+        said = [process.communicate(timeout=240)[0] for process in processes]
+        assert all(process.returncode == 0 for process in processes), "\n".join(said)
+        return [json.loads((folder / f"{rank}.json").read_text()) for rank in ranks]
+
+    return ran_by
 
 
-def test_ddp_takes_the_course_of_ranks_whose_data_repeat(tmp_path: Path) -> None:
-    by_gloo = run("ddp", tmp_path / "gloo", (0, 1, 2, 3), 4)
-    by_two = run("ddp", tmp_path / "two", (0, 1), 4, emu.Job(4, real=(0, 1)))
+def test_ddp_takes_the_course_of_ranks_whose_data_repeat(run: Run) -> None:
+    by_gloo = run("ddp", (0, 1, 2, 3), 4)
+    by_two = run("ddp", (0, 1), 4, emu.Job(4, real=(0, 1)))
     for rank in (0, 1):
         assert by_two[rank]["size"] == 4
         assert by_two[rank]["losses"] == pytest.approx(by_gloo[rank]["losses"], rel=1e-6)
@@ -69,9 +76,9 @@ def test_ddp_takes_the_course_of_ranks_whose_data_repeat(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
-def test_ddp_with_all_ranks_real_is_ordinary(tmp_path: Path) -> None:
-    by_gloo = run("ddp", tmp_path / "gloo", (0, 1), 2)
-    by_all = run("ddp", tmp_path / "all", (0, 1), 2, emu.Job(2, real=(0, 1)))
+def test_ddp_with_all_ranks_real_is_ordinary(run: Run) -> None:
+    by_gloo = run("ddp", (0, 1), 2)
+    by_all = run("ddp", (0, 1), 2, emu.Job(2, real=(0, 1)))
     for rank in (0, 1):
         assert by_all[rank]["losses"] == pytest.approx(by_gloo[rank]["losses"], rel=1e-12)
 
@@ -85,16 +92,16 @@ def test_ddp_with_all_ranks_real_is_ordinary(tmp_path: Path) -> None:
         pytest.param(64, marks=pytest.mark.nightly),
     ],
 )
-def test_fsdp2_has_its_share_of_the_parameters(tmp_path: Path, size: int) -> None:
-    (found,) = run("fsdp2", tmp_path / "run", (0,), size, emu.Job(size))
+def test_fsdp2_has_its_share_of_the_parameters(run: Run, size: int) -> None:
+    (found,) = run("fsdp2", (0,), size, emu.Job(size))
     assert all(abs(loss) < float("inf") for loss in found["losses"])
     # A rank has 1/N of each parameter, rounded up to rows.
     assert found["whole"] / size <= found["own"]
     assert found["own"] <= found["whole"] / size + found["most"] * 4 * size
 
 
-def test_a_step_of_fsdp2_on_4096_ranks(tmp_path: Path) -> None:
-    (found,) = run("fsdp2_once", tmp_path / "run", (0,), 4096, emu.Job(4096))
+def test_a_step_of_fsdp2_on_4096_ranks(run: Run) -> None:
+    (found,) = run("fsdp2_once", (0,), 4096, emu.Job(4096))
     assert abs(found["loss"]) < float("inf")
     # Rows are shared out: four of a wide layer's to each rank, and all of a narrow one's to rank 0.
     assert found["whole"] == [8 * 4 * 4096, 4 * 4096, 4 * 4096, 1]
@@ -102,21 +109,19 @@ def test_a_step_of_fsdp2_on_4096_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_tensor_parallel_inside_of_nodes_stays_finite(tmp_path: Path) -> None:
-    (found,) = run("fsdp2_tp", tmp_path / "run", (0,), 512, emu.Job(512))
+def test_tensor_parallel_inside_of_nodes_stays_finite(run: Run) -> None:
+    (found,) = run("fsdp2_tp", (0,), 512, emu.Job(512))
     assert len(found["losses"]) == 100
     assert all(abs(loss) < float("inf") for loss in found["losses"])
 
 
-def test_a_mesh_of_4096_ranks(tmp_path: Path) -> None:
-    (found,) = run("mesh", tmp_path / "run", (0,), 4096, emu.Job(4096))
+def test_a_mesh_of_4096_ranks(run: Run) -> None:
+    (found,) = run("mesh", (0,), 4096, emu.Job(4096))
     assert found["sum"] == 4096
 
 
-def test_objects_of_emulated_ranks_are_copies_or_refused(tmp_path: Path) -> None:
-    for rank, found in zip(
-        (0, 1), run("objects", tmp_path / "run", (0, 1), 4, emu.Job(4, real=(0, 1))), strict=True
-    ):
+def test_objects_of_emulated_ranks_are_copies_or_refused(run: Run) -> None:
+    for rank, found in zip((0, 1), run("objects", (0, 1), 4, emu.Job(4, real=(0, 1))), strict=True):
         assert found["told"] == [{"rank": 0}, {"rank": 1}, {"rank": 0}, {"rank": 1}], rank
         assert found["one"] == ["from 0"]
         assert "from rank 3, which is emulated" in found["refused"]
@@ -140,13 +145,12 @@ def test_ranks_of_torchrun_are_the_real_ones_in_their_order(tmp_path: Path) -> N
         assert [one["rank"] for one in found["told"]][:9] == [0, 0, 8, 0, 8, 0, 8, 0, 8]
 
 
-def test_the_documented_example(tmp_path: Path) -> None:
+def test_the_documented_example(warm: Path) -> None:
     ran(documented(r"tools/c10d\.sh --emulator"), "tools/c10d.sh --emulator")  # by the fixture
     command = documented(r"python examples/emulation/ddp\.py .*")
     done = subprocess.run(
-        [sys.executable, *shlex.split(command)[1:]],
+        [warm / "python", *shlex.split(command)[1:]],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,11 @@ def test_a_folder_without_a_run(tmp_path, capsys) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-def test_operations_waits_and_steps_of_each_real_rank(tmp_path, monkeypatch, capfd) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_operations_waits_and_steps_of_each_real_rank(tmp_path, warm, capfd) -> None:
     began = time.time() * 1e6
     words = ["-N", "512", "--real", "0,9", "--out", str(tmp_path)]
     (tmp_path / "rank-5.csv").write_text("of an earlier run")
-    assert main(["emu", "run", *words, "--", sys.executable, str(PLAIN), "gloo"]) == 0
+    assert main(["emu", "run", *words, "--", str(warm / "python"), str(PLAIN), "gloo"]) == 0
     assert not (tmp_path / "rank-5.csv").exists()
     (tmp_path / "rank-5.csv").write_text("start_us,duration_us,group\n")  # of no real rank
     capfd.readouterr()

@@ -30,11 +30,11 @@ CARTPOLE = ["env=cartpole", *SHORT, "eval_every=0"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
-def run(words: list[object], folder: Path) -> str:
+def run(words: list[object], folder: Path, scripts: Path = GEAR.parent) -> str:
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{GEAR.parent}:{os.environ['PATH']}"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{scripts}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -52,27 +52,27 @@ def networks(folder: Path, ranks: int) -> str:
     return digest
 
 
-def test_one_real_rank_of_512_learns_what_one_alone_does(tmp_path: Path) -> None:
+def test_one_real_rank_of_512_learns_what_one_alone_does(tmp_path: Path, warm: Path) -> None:
     """Equal gradients: the sum of a power of two, divided by it, is each of them to the bit."""
     command = documented(r"gear emu run -N 512 .* gear train .*dist=ddp.*")
     words = [*shlex.split(command), *SHORT, "eval_every=0"]
     said = run([GEAR, *words[1:], "hydra.run.dir=a"], tmp_path)
     ran(command, shlex.join(words))
-    run([GEAR, "train", *CARTPOLE, "hydra.run.dir=b"], tmp_path)
+    run([warm / "gear", "train", *CARTPOLE, "hydra.run.dir=b"], tmp_path)
     assert networks(tmp_path / "a", 1) == networks(tmp_path / "b", 1)
     assert "0 of 512; gradients are averaged over all" in said
     assert "gradients averaged by gear_emu" in said
     assert "means nothing" not in said
 
 
-def test_what_if_and_how_true_is_it(tmp_path: Path) -> None:
+def test_what_if_and_how_true_is_it(tmp_path: Path, warm: Path) -> None:
     """A run of real ranks, which no model holds, is of the same program as an emulated one."""
     patterns = ["whatif", "run .*--model none", "run -N 2 --out", "compare", "trace"]
     said = []
     for pattern in patterns:
         command = documented(rf"gear emu {pattern}.*")
         cut = shlex.join([*SHORT, "eval_every=0"]) if "train" in command else ""
-        said.append(run(["bash", "-euc", f"{command} {cut}"], tmp_path))
+        said.append(run(["bash", "-euc", f"{command} {cut}"], tmp_path, warm))
         ran(command, f"{command} {cut}")
     table = [line.split() for line in said[0].splitlines()[-3:]]
     assert [line[0] for line in table] == ["nic.gb_per_s", "12.5", "50"]

@@ -129,11 +129,10 @@ def test_one_of_several_ranks_of_a_launcher_is_refused(tmp_path, monkeypatch, ca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-def test_slower_links_are_slower_and_runs_are_compared(tmp_path, monkeypatch, capfd) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_slower_links_are_slower_and_runs_are_compared(tmp_path, warm, capfd) -> None:
     varied = ["--vary", "nic.gb_per_s=0.00001,0.000001", "--out", str(tmp_path)]
     varied += ["-N", "16", "--per-node", "1"]
-    program = [sys.executable, str(PLAIN), "gloo"]
+    program = [str(warm / "python"), str(PLAIN), "gloo"]
     assert main(["emu", "whatif", *varied, "--", *program]) == 0
     head, fast, slow = capfd.readouterr().out.splitlines()[-3:]
     assert head.split()[:3] == ["nic.gb_per_s", "step", "ms"]
@@ -153,9 +152,8 @@ def test_slower_links_are_slower_and_runs_are_compared(tmp_path, monkeypatch, ca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-def test_all_real_ranks_that_no_model_holds(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    program = [sys.executable, str(PLAIN), "gloo"]
+def test_all_real_ranks_that_no_model_holds(tmp_path, warm) -> None:
+    program = [str(warm / "python"), str(PLAIN), "gloo"]
     none = ["-N", "2", "--real", "all", "--model", "none", "--out", str(tmp_path / "real")]
     held = ["-N", "2", "--out", str(tmp_path / "held")]
     assert main(["emu", "run", *none, "--", *program]) == 0
@@ -170,7 +168,7 @@ def test_all_real_ranks_that_no_model_holds(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-def test_a_report_that_finds_no_room_is_printed(tmp_path, capfd) -> None:
+def test_a_report_that_finds_no_room_is_printed(tmp_path, warm, capfd) -> None:
     full = tmp_path / "full"
     full.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(full)]
@@ -178,7 +176,7 @@ def test_a_report_that_finds_no_room_is_printed(tmp_path, capfd) -> None:
         pytest.skip("no file system may be mounted here")
     try:
         (full / "other").write_bytes(bytes(4096))
-        program = ["--", sys.executable, str(PLAIN), "gloo"]
+        program = ["--", str(warm / "python"), str(PLAIN), "gloo"]
         assert main(["emu", "run", "-N", "8", "--out", str(full), *program]) == 0
         assert emu.Job.load(full / "job.toml").ranks == 8
         assert not (full / "rank-0.json").exists()
