@@ -32,6 +32,7 @@ uint64_t LoneDraw::draw() {
   const auto gather = [this](std::span<const uint64_t> mine, std::span<const uint64_t>,
                              std::span<uint64_t> all) { count_others(mine[0], all); };
   sampler_->select(shard_->index(), {items_, offers_, deal_.by_number(), gather}, draw_);
+  shard_->undraw();  // nobody takes them
   if (draw_.items == 0) {
     return 0;
   }

@@ -24,8 +24,8 @@ class LoneDraw {
   LoneDraw(std::shared_ptr<store::Shard> shard, const select::SamplerOptions& options,
            uint64_t batch_size, Locality locality, const std::vector<uint32_t>& nodes);
 
-  /// The next batch's, and who consumes which; returns how many fall on this rank, 0 at the end of
-  /// an epoch.
+  /// The next batch's, and who consumes which; returns how many fall on this rank: 0 at the end of
+  /// an epoch, too. What is drawn does not count in the shard.
   uint64_t draw();
 
  private:

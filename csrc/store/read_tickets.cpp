@@ -29,28 +29,31 @@ void ReadTickets::end(uint64_t ticket) {
 }
 
 void ReadTickets::end_when(uint64_t ticket, std::shared_ptr<const ReadEnd> end) {
+  std::vector<Ending> gone;  // what they free may wait for a GPU
   {
     const std::lock_guard guard(mutex_);
-    poll_ended();
+    poll_ended(gone);
     ending_.emplace_back(ticket, std::move(end));
   }
   done_.notify_all();
 }
 
-void ReadTickets::poll_ended() {
-  std::erase_if(ending_, [this](const auto& read) {
+void ReadTickets::poll_ended(std::vector<Ending>& gone) {
+  std::erase_if(ending_, [&](Ending& read) {
     if (!read.second->done()) {
       return false;
     }
     give_back(read.first);
+    gone.push_back(std::move(read));
     return true;
   });
 }
 
 bool ReadTickets::passed(uint64_t clock) {
+  std::vector<Ending> gone;
   const std::lock_guard guard(mutex_);
   if (!back(clock)) {
-    poll_ended();
+    poll_ended(gone);
   }
   return back(clock);
 }
@@ -60,6 +63,7 @@ void ReadTickets::wait_passed(uint64_t clock) {
   const base::Blocking waiting;
   const auto began = std::chrono::steady_clock::now();
   auto next_look = began + base::kInterruptEvery;
+  std::vector<Ending> gone;
   std::unique_lock guard(mutex_);
   while (!back(clock)) {
     if (ending_.empty()) {
@@ -69,7 +73,7 @@ void ReadTickets::wait_passed(uint64_t clock) {
         read.second->hurry();
       }
       done_.wait_for(guard, kPoll);
-      poll_ended();
+      poll_ended(gone);
     }
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_look) {

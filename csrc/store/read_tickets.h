@@ -55,14 +55,17 @@ class ReadTickets {
   void renew();
 
  private:
+  using Ending = std::pair<uint64_t, std::shared_ptr<const ReadEnd>>;
+
   void give_back(uint64_t ticket);
-  void poll_ended();
+  /// Those that have ended go to `gone`, to be freed without the lock.
+  void poll_ended(std::vector<Ending>& gone);
   bool back(uint64_t clock) const { return open_.empty() || open_.front() > clock; }
 
   std::mutex mutex_;
   std::condition_variable done_;
-  std::vector<uint64_t> open_;                                               // ascending
-  std::vector<std::pair<uint64_t, std::shared_ptr<const ReadEnd>>> ending_;  // of those
+  std::vector<uint64_t> open_;  // ascending
+  std::vector<Ending> ending_;  // of those
 };
 
 /// A ticket: while it is open, the pages that were in use when it was issued are not written again.

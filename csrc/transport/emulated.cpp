@@ -224,7 +224,6 @@ void wait_out(Transport& inner, double seconds) {
     }
     std::this_thread::sleep_for(
         std::min<Clock::duration>(end - now - kSpin, base::kInterruptEvery));
-    base::check_interrupt();
     inner.look();
   }
 }

@@ -73,8 +73,8 @@ struct EmulatedOptions {
 /// alike.
 std::unique_ptr<Transport> make_emulated(std::shared_ptr<Transport> inner, EmulatedOptions options);
 
-/// Returns when so many seconds are over, and some microseconds. Throws what base::check_interrupt
-/// does and, where the group has failed, TransportError.
+/// Returns when so many seconds are over, and some microseconds. Throws TransportError where the
+/// group has failed. An interrupt is heard behind it: the others have had this call, and go on.
 void wait_out(Transport& inner, double seconds);
 
 }  // namespace gear::transport

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from gear.emu.calibrate import longest
 from gear.emu.models.links import Beside
 
 SIDE = 8192  # of the products' matrices
@@ -26,16 +27,12 @@ def measure_beside() -> Beside | None:
     few = torch.zeros(1, device="cuda")
     before = _held()
     group: Any = dist.new_group(backend="nccl")
-    dist.all_reduce(few, group=group)
+    for call in _each_operation(group):  # each may have NCCL make more of its own
+        call()
     torch.cuda.synchronize()
-    found = torch.tensor(
-        [max(0, _held() - before), _host_s(few), _product_lost(group), _two_groups(group)],
-        dtype=torch.float64,
-        device="cuda",
-    )
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    found = [max(0, _held() - before), _host_s(few), _product_lost(group), _two_groups(group)]
+    held, host_s, lost, two = (longest(one) for one in found)
     dist.destroy_process_group(group)
-    held, host_s, lost, two = found.tolist()
     return Beside(int(held), 1e6 * host_s, lost, two)
 
 
@@ -45,6 +42,22 @@ def _held() -> int:
 
     free, total = torch.cuda.mem_get_info()
     return total - free - torch.cuda.memory_reserved()
+
+
+def _each_operation(group: Any) -> list[Callable[[], object]]:
+    import torch
+    import torch.distributed as dist
+
+    part = torch.zeros(1 << 18, device="cuda")
+    whole = part.repeat(dist.get_world_size())
+    out = torch.empty_like(whole)
+    return [
+        lambda: dist.all_reduce(part, group=group),
+        lambda: dist.all_gather_into_tensor(whole, part, group=group),
+        lambda: dist.reduce_scatter_tensor(part, whole, group=group),
+        lambda: dist.all_to_all_single(out, whole, group=group),
+        lambda: dist.broadcast(part, 0, group=group),
+    ]
 
 
 def _host_s(few: Any) -> float:
@@ -69,7 +82,7 @@ def _product_lost(group: Any) -> float:
     one = torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16)
     ranks = dist.get_world_size()
     part = torch.zeros(GATHERED // 2 // ranks, device="cuda", dtype=torch.bfloat16)
-    whole = torch.zeros(GATHERED // 2, device="cuda", dtype=torch.bfloat16)
+    whole = part.repeat(ranks)
 
     def products() -> None:
         for _ in range(10):
@@ -80,11 +93,14 @@ def _product_lost(group: Any) -> float:
             work = dist.all_gather_into_tensor(whole, part, group=group, async_op=True)
         return work
 
-    gather_s = _seconds(lambda: gathers(10).wait()) / 10
+    for call in (products, lambda: gathers(1).wait()):  # what a first one prepares
+        _seconds(call)
+    gather_s = longest(_seconds(lambda: gathers(10).wait()) / 10)
     lost = []
     for _ in range(ROUNDS):
         alone = _seconds(products)
-        work = gathers(2 + int(2 * alone / gather_s))
+        # As many on every rank: else one waits for a call that the others do not make.
+        work = gathers(2 + int(2 * longest(alone) / gather_s))
         beside = _seconds(products, synchronized=False)
         work.wait()
         lost.append(1 - alone / beside)

@@ -132,11 +132,11 @@ def _points(
 def time_call(call: Callable[[], object]) -> float:
     """Seconds of a call, among several that follow each other, on the slowest rank: of a GPU by its
     own events, without what the host takes for a call. All ranks call this together."""
-    once = _longest(_timed(call, 1))  # and whatever a first call prepares
-    once = _longest(_timed(call, 1))
+    once = longest(_timed(call, 1))  # and whatever a first call prepares
+    once = longest(_timed(call, 1))
     most = MOST_ON_GPU if _device() == "cuda" else MOST_CALLS
     calls = max(3, min(most, int(ROUND_S / max(once, 1e-6))))
-    return _longest(_timed(call, calls))
+    return longest(_timed(call, calls))
 
 
 def _timed(call: Callable[[], object], calls: int) -> float:
@@ -170,7 +170,7 @@ def _timed_on_gpu(call: Callable[[], object], calls: int) -> float:
         is_behind = began.query()
         ended.record()
         _synchronize()
-        if not _longest(float(is_behind)):  # of all ranks: they make as many calls
+        if not longest(float(is_behind)):  # of all ranks: they make as many calls
             break
     else:
         warnings.warn(
@@ -181,7 +181,8 @@ def _timed_on_gpu(call: Callable[[], object], calls: int) -> float:
     return float(began.elapsed_time(ended)) / 1e3 / calls
 
 
-def _longest(seconds: float) -> float:
+def longest(seconds: float) -> float:
+    """Of all ranks, which call this together."""
     import torch
     import torch.distributed as dist
 

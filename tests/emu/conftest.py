@@ -7,7 +7,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.subject("emulator"))
         if "warm" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("warm"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Where Python is to leave no bytecode beside its sources, processes of these tests keep theirs
+    in the build: each would compile anew the 900 files of torch that it imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            patch.delenv("PYTHONDONTWRITEBYTECODE")
+            patch.setenv("PYTHONPYCACHEPREFIX", str(ROOT / "build" / "pycache"))
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ environment and streams are this process's; signals are passed on; it ends as th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -27,7 +28,8 @@ def main() -> None:
         forked = int(told.readline())
 
         def pass_on(number: int, _: FrameType | None) -> None:
-            os.killpg(forked, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(forked, number)
 
         for number in PASSED_ON:
             signal.signal(number, pass_on)

@@ -10,6 +10,7 @@ namespace gear::base {
 Curve::Curve(std::vector<uint64_t> bytes, std::vector<double> seconds, std::vector<int> bases)
     : bytes_(std::move(bytes)), seconds_(std::move(seconds)), bases_(std::move(bases)) {
   GEAR_CHECK(!bytes_.empty() && bytes_.size() == seconds_.size() && bytes_.size() == bases_.size());
+  GEAR_CHECK(std::ranges::all_of(bases_, [](int one) { return one >= 0 && one < kNumBases; }));
 }
 
 Curve::Reading Curve::at(uint64_t bytes) const {

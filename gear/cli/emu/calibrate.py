@@ -67,7 +67,7 @@ def calibrate(logs: tuple[str, ...], links: str, largest: int, out: str) -> int:
             is_first = os.environ["RANK"] == "0"
             measured = measure(shape, largest, say if is_first else lambda _: None)
             footprints = measure_footprints(largest)
-            beside = measure_beside()
+            beside = measure_beside() or beside
         if not is_first:
             return 0
     calibrated = known.with_measured(measured).with_footprints(footprints)

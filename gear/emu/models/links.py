@@ -136,9 +136,10 @@ class Beside:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             number = check_number(f"[emu] {name} of the links", value)
-            if not 0 <= number < float("inf"):
+            largest = 1.0 if name == "product_lost" else 1e18
+            if not 0 <= number <= largest:
                 raise InvalidArgument(
-                    f"[emu] {name} {value!r} of the links: a finite number, 0 or more, is allowed"
+                    f"[emu] {name} {value!r} of the links: 0 to {largest:g} is allowed"
                 )
 
 

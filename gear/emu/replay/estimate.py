@@ -97,7 +97,12 @@ class Estimate:
             "ranks": shape.ranks,
             "nodes": shape.nodes,
             "draw": {"seconds": self.draw_s, "basis": "measured"},
-            "gather": {"seconds": self.gather_s, "basis": "measured"},
+            "gather": {
+                "seconds": self.gather_s,
+                "basis": "measured"
+                if self.gather_s == self.own_s
+                else "measured, scaled by formula",
+            },
             "exchange": {
                 "messages": self.messages,
                 "bytes": self.bytes,

@@ -68,7 +68,7 @@ class Alone:
             def fill() -> None:
                 next(loader)
                 if on_gpu:
-                    _synchronize()
+                    _synchronize(self.device)
 
             whole_s = time_call(fill)
         return whole_s if on_gpu else max(0.0, whole_s - self.draw_s(Shape(1), "first"))
@@ -110,7 +110,7 @@ def check_device(device: str, shapes: Iterable[Shape]) -> None:
     """
     on_gpu = _core.parse_device(device) >= 0
     for shape in shapes:
-        if on_gpu and shape.nodes == 1:
+        if on_gpu and shape.nodes == 1 and shape.ranks > 1:
             raise InvalidArgument(
                 f"[emu] device {device!r} and {shape.ranks} ranks on one node, whose GPUs draw"
                 " together without the host: give ranks of several nodes, or device 'cpu', or"
@@ -131,7 +131,7 @@ def time_call(call: Callable[[], object]) -> float:
     return median(found)
 
 
-def _synchronize() -> None:
+def _synchronize(device: str) -> None:
     import torch
 
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)

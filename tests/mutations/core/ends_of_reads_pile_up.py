@@ -4,7 +4,7 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/store/read_tickets.cpp",
-    old="    poll_ended();\n    ending_.emplace_back(",
+    old="    poll_ended(gone);\n    ending_.emplace_back(",
     new="    ending_.emplace_back(",
     native=["no more ends of reads are kept than reads are under way"],
 )
