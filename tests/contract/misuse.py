@@ -146,6 +146,7 @@ ARGUMENTS: dict[str, Callable[[Made], tuple[tuple[Any, ...], dict[str, Any]]]] =
     "__contains__": lambda made: (("x",), {}),
     "__exit__": lambda made: ((None, None, None), {}),
     "__eq__": lambda made: ((made.thing,), {}),
+    "wrap_transports": lambda made: ((lambda transport: transport,), {}),
 }
 # They start MPI or look for a launcher, which is no matter of this test.
 LEFT_OUT = {"Group": {"from_env", "from_mpi", "from_horovod", "from_torch"}}
