@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="3d777f40a33a53958b3a70ef64baf7467a92d6ca1fdeb984ec882f06dbc5da7a")
+    version("0.1.0", sha256="3e7895a9f2fbe5795870f48efad22522eede449a1ba8a7b0bf9a7c7cc4eb8be7")
 
     variant(
         "c10d",
