@@ -57,11 +57,11 @@ class Place final : public FabricPlace {
 
   std::unique_ptr<Transport> connect(std::vector<std::vector<std::byte>> addresses, uint32_t rank,
                                      double timeout_s, std::shared_ptr<Failure> failure,
-                                     std::vector<Neighbour> neighbours) override {
+                                     const std::vector<Neighbour>& neighbours) override {
     const auto size = static_cast<uint32_t>(addresses.size());
     check_membership(rank, size, timeout_s);
     frames_->know(std::move(addresses));
-    mail_->know(rank, size, std::move(neighbours));
+    mail_->know(rank, size, neighbours);
     return std::make_unique<messages::Messages>(mail_, rank, size, timeout_s, std::move(failure));
   }
 

@@ -62,7 +62,7 @@ class FabricPlace {
   virtual std::unique_ptr<Transport> connect(std::vector<std::vector<std::byte>> addresses,
                                              uint32_t rank, double timeout_s,
                                              std::shared_ptr<Failure> failure,
-                                             std::vector<Neighbour> neighbours) = 0;
+                                             const std::vector<Neighbour>& neighbours) = 0;
 };
 
 /// token: of the launch, the same on all its ranks and on no others. interface: the network

@@ -19,6 +19,8 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 def main() -> None:
     path, *words = sys.argv[1:]
+    # One that comes before there is a process to pass it on to waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
         socket.send_fds(server, [b"\0"], [0, 1, 2])
@@ -33,6 +35,7 @@ def main() -> None:
 
         for number in PASSED_ON:
             signal.signal(number, pass_on)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         code = int(told.readline())
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_DFL)

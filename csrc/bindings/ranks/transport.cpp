@@ -202,14 +202,14 @@ SharedTransport connect(FabricPlace& place, const std::vector<py::bytes>& addres
   }
   const py::gil_scoped_release release;
   if (!nodes) {
-    return place.connect(std::move(known), rank, timeout_s, failure, std::move(near));
+    return place.connect(std::move(known), rank, timeout_s, failure, near);
   }
   if (nodes->size() != known.size()) {
     throw base::InvalidArgument(base::cat("[transport] nodes of ", nodes->size(), " ranks for ",
                                           known.size(), " addresses: give one for each"));
   }
   const double limit_s = transport::by_node_limit_s(timeout_s);
-  auto far = place.connect(std::move(known), rank, limit_s, failure, std::move(near));
+  auto far = place.connect(std::move(known), rank, limit_s, failure, near);
   return transport::make_by_node(near_of(room, rank, *nodes, limit_s, failure), std::move(far),
                                  *nodes, timeout_s, failure);
 }

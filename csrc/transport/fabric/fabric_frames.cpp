@@ -20,6 +20,12 @@ constexpr size_t kControlSends = 16;
 constexpr size_t kLastWords = 8;
 constexpr uint32_t kControlsToOneRank = 4;  // more
 
+// What the address of a rank begins with; its endpoint's name follows.
+struct AddressHead {
+  FabricNetwork network;
+  uint32_t line_port;  // 0: it has no life line
+};
+
 }  // namespace
 
 FabricFrames::FabricFrames(std::shared_ptr<const FabricDomain> domain)
@@ -56,11 +62,15 @@ FabricFrames::FabricFrames(std::shared_ptr<const FabricDomain> domain)
   // That of net, in libfabric 1.17, does not tell of what comes.
   wait_file_ =
       std::strcmp(opened.info()->fabric_attr->prov_name, "net") == 0 ? -1 : endpoint_.wait_file();
+  const uint32_t format = opened.network().address_format;
+  if (format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6) {
+    lines_.emplace(endpoint_.name());
+  }
 }
 
 Opaque FabricFrames::address() const {
-  const FabricNetwork network = domain_->network();
-  const ConstBytes bytes = bytes_of(network);
+  const AddressHead head{domain_->network(), lines_ ? lines_->port() : 0U};
+  const ConstBytes bytes = bytes_of(head);
   Opaque address(bytes.begin(), bytes.end());
   const Opaque name = endpoint_.name();
   address.insert(address.end(), name.begin(), name.end());
@@ -71,13 +81,14 @@ void FabricFrames::know(std::vector<Opaque> addresses) {
   const FabricNetwork own = domain_->network();
   for (size_t rank = 0; rank < addresses.size(); ++rank) {
     Opaque& address = addresses[rank];
-    FabricNetwork other{};
-    if (address.size() <= sizeof other) {
+    AddressHead head{};
+    if (address.size() <= sizeof head) {
       throw base::TransportError(base::cat("[transport] the address of rank ", rank, " has ",
                                            address.size(),
                                            " bytes: ranks of one group must run the same build"));
     }
-    std::memcpy(&other, address.data(), sizeof other);
+    std::memcpy(&head, address.data(), sizeof head);
+    FabricNetwork& other = head.network;
     other.provider.back() = '\0';
     if (own.provider != other.provider || own.address_format != other.address_format) {
       throw base::TransportError(base::cat(
@@ -86,11 +97,18 @@ void FabricFrames::know(std::vector<Opaque> addresses) {
           "): set GEAR_FABRIC_PROVIDER and GEAR_FABRIC_DOMAIN so that all ranks use one "
           "network"));
     }
-    address.erase(address.begin(), address.begin() + sizeof other);
+    line_ports_.push_back(static_cast<uint16_t>(head.line_port));
+    address.erase(address.begin(), address.begin() + sizeof head);
   }
   names_ = std::move(addresses);
   numbers_.assign(names_.size(), FI_ADDR_NOTAVAIL);
   under_way_.assign(names_.size(), 0);
+}
+
+void FabricFrames::watch(uint32_t rank) {
+  if (lines_ && line_ports_[rank] != 0) {
+    lines_->watch(rank, names_[rank], line_ports_[rank]);
+  }
 }
 
 bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) {

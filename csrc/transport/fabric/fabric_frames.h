@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "transport/fabric/fabric_endpoint.h"
+#include "transport/fabric/life_lines.h"
 #include "transport/messages/frames.h"
 
 namespace gear::transport::fabric {
@@ -18,8 +20,8 @@ constexpr uint64_t kFrameBytes = uint64_t{16} << 10;
 /// the first frame goes there, and kept.
 ///
 /// Frames are copied into and out of memory of the endpoint, some 2 MiB, of which only what is used
-/// is touched. A rank that has ended is not told from one that does not answer: libfabric tries to
-/// connect again for ever.
+/// is touched. libfabric does not tell a rank that has ended from one that does not answer: it
+/// tries to connect again for ever. Life lines do, where addresses are those of IP.
 class FabricFrames final : public messages::Frames {
  public:
   /// Throws TransportError.
@@ -39,6 +41,8 @@ class FabricFrames final : public messages::Frames {
   bool send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) override;
   uint32_t under_way(uint32_t rank) const override { return under_way_[rank]; }
   bool progress(const Arrived& arrived) override;
+  void watch(uint32_t rank) override;
+  bool has_ended(uint32_t rank) override { return lines_ && lines_->has_ended(rank); }
   int wait_file() const override { return wait_file_; }
   bool may_sleep() const override { return endpoint_.may_sleep(); }
 
@@ -63,6 +67,8 @@ class FabricFrames final : public messages::Frames {
   FabricEndpoint endpoint_;
   void* descriptor_ = nullptr;
   int wait_file_ = -1;
+  std::optional<LifeLines> lines_;
+  std::vector<uint16_t> line_ports_;  ///< by rank; 0: none
   std::vector<Opaque> names_;
   std::vector<fi_addr_t> numbers_;
   std::vector<uint32_t> under_way_;

@@ -54,6 +54,11 @@ class Frames {
   /// TransportError where a frame could not be sent.
   virtual bool progress(const Arrived& arrived) = 0;
 
+  /// Begins to see whether the process of a rank on another machine ends, where the engine can.
+  virtual void watch(uint32_t) {}
+  /// Whether it has, of a rank that is watched.
+  virtual bool has_ended(uint32_t) { return false; }
+
   /// A file that is readable once progress() may have something to do; -1: there is none.
   virtual int wait_file() const { return -1; }
   /// Whether a thread may sleep on it now.

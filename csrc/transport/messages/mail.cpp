@@ -22,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAwaited = 64;  // told in an answer
 constexpr std::chrono::milliseconds kLinger{250};
+constexpr std::chrono::seconds kLingerBeside{3};
+constexpr std::chrono::microseconds kNap{200};
 
 }  // namespace
 
@@ -47,9 +49,11 @@ Mail::~Mail() {
   }
 }
 
-void Mail::know(uint32_t rank, uint32_t size, std::vector<Neighbour> neighbours) {
+void Mail::know(uint32_t rank, uint32_t size, const std::vector<Neighbour>& neighbours) {
   GEAR_CHECK(size_ == 0 && rank < size);
-  neighbours_ = std::move(neighbours);
+  for (const Neighbour& one : neighbours) {
+    neighbours_.emplace(one.rank, one.process);
+  }
   rank_ = rank;
   size_ = size;
 }
@@ -140,6 +144,19 @@ void Mail::tell(uint32_t rank, std::string_view words) {
         std::as_bytes(std::span(words.substr(0, kMostWords))));
 }
 
+bool Mail::all_gone() {
+  const auto is_past = [&](uint32_t rank) { return left_.contains(rank) || has_ended(rank); };
+  if (!std::ranges::all_of(controls_, is_past, &Control::rank)) {
+    return false;
+  }
+  for (uint32_t r = 0; r < size_; ++r) {
+    if (!has_sent(r) && !is_past(r)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Mail::linger() noexcept {
   for (const auto until = Clock::now() + kLinger; Clock::now() < until;) {
     bool moved = false;
@@ -147,17 +164,29 @@ void Mail::linger() noexcept {
       moved = progress(nullptr);
     } catch (...) {  // of a rank that cannot be reached any more
     }
-    bool gone = controls_.empty();
-    for (uint32_t r = 0; gone && r < size_; ++r) {
-      gone = left_.contains(r) || has_sent(r);
-    }
-    if (gone) {
+    if (all_gone()) {
       return;
     }
     if (!moved) {
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::this_thread::sleep_for(kNap);
     }
   }
+}
+
+void Mail::linger_beside() {
+  if (all_gone() || !frames_->may_go_unread()) {
+    return;
+  }
+  lingering_ = base::OwnThread("gear-last-words", [this, until = Clock::now() + kLingerBeside] {
+    for (bool gone = false; !gone && Clock::now() < until; std::this_thread::sleep_for(kNap)) {
+      const std::lock_guard guard(mutex_);
+      try {
+        progress(nullptr);
+      } catch (...) {  // as above
+      }
+      gone = all_gone();
+    }
+  });
 }
 
 void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {
@@ -205,12 +234,24 @@ void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {
   }
 }
 
-std::vector<Neighbour> Mail::ended() const {
-  std::vector<Neighbour> found;
-  std::ranges::copy_if(neighbours_, std::back_inserter(found), [](const Neighbour& one) {
-    return memory::liveness(one.process) == memory::Liveness::kEnded;
-  });
-  return found;
+void Mail::watch(std::span<const uint32_t> ranks) {
+  for (const uint32_t rank : ranks) {
+    if (!neighbours_.contains(rank)) {
+      frames_->watch(rank);
+    }
+  }
+}
+
+bool Mail::has_ended(uint32_t rank) {
+  const auto near = neighbours_.find(rank);
+  return near == neighbours_.end() ? frames_->has_ended(rank)
+                                   : memory::liveness(near->second) == memory::Liveness::kEnded;
+}
+
+std::string Mail::who(uint32_t rank) const {
+  const auto near = neighbours_.find(rank);
+  return near == neighbours_.end() ? base::cat("rank ", rank)
+                                   : base::cat("rank ", rank, " (pid ", near->second.pid, ")");
 }
 
 // A rank that has not come to the call is what the others wait for, until it does.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/threads/own_thread.h"
 #include "memory/rooms.h"
 #include "transport/messages/frames.h"
 #include "transport/messages/neighbour.h"
@@ -71,14 +72,14 @@ class Mail {
   /// `token`: of the launch, the same on all ranks and on no others.
   Mail(std::unique_ptr<Frames> frames, uint64_t token);
   /// Tells the ranks that hear from this one in an allgather that it makes no more calls; what they
-  /// wait for may be this rank. A forked child tells nobody, nor does a rank whose frames must be
-  /// taken.
+  /// wait for may be this rank. Waits for what lingers beside the program. A forked child tells
+  /// nobody, nor does a rank whose frames must be taken.
   ~Mail();
   Mail(const Mail&) = delete;
   Mail& operator=(const Mail&) = delete;
 
   /// Once, before all else.
-  void know(uint32_t rank, uint32_t size, std::vector<Neighbour> neighbours = {});
+  void know(uint32_t rank, uint32_t size, const std::vector<Neighbour>& neighbours = {});
 
   std::string_view name() const noexcept { return frames_->name(); }
   Patience patience() const noexcept { return frames_->patience(); }
@@ -107,15 +108,22 @@ class Mail {
   void tell(uint32_t rank, std::string_view words);
   /// Whether none of this rank's transports has told yet; the next call returns false.
   bool first_telling() { return !std::exchange(has_told_, true); }
-  /// Waits, for a quarter second at most, until those have gone.
+  /// Waits, for a quarter second at most, until those have gone, but to ranks that have ended.
   void linger() noexcept;
+  /// Lets those that are still here go beside the program, for some seconds at most: a busy rank to
+  /// which nothing has gone before takes that long to connect. Once.
+  void linger_beside();
 
   /// With which a rank has given up; empty: none has.
   const std::string& words() const { return words_; }
   /// Whether that rank has told that it makes no more calls.
   bool has_left(uint32_t rank) const { return left_.contains(rank); }
-  /// The ranks of this machine whose processes have ended.
-  std::vector<Neighbour> ended() const;
+  /// From here on has_ended() may know of these ranks, too.
+  void watch(std::span<const uint32_t> ranks);
+  /// Whether the process of a rank has ended, as far as can be seen from here.
+  bool has_ended(uint32_t rank);
+  /// "rank 3 (pid 4711)".
+  std::string who(uint32_t rank) const;
   /// Frames of other launches, which were dropped.
   uint64_t num_foreign() const { return num_foreign_; }
 
@@ -141,6 +149,7 @@ class Mail {
   void answer(const FrameHead& asked);
   void answer(uint32_t rank, const Channel& channel, uint64_t asked_call);
   void deliver(Channel& channel, const FrameHead& head, ConstBytes bytes);
+  bool all_gone();
   static void wake(Channel& channel);
   void wake_all();
 
@@ -157,7 +166,8 @@ class Mail {
   uint64_t num_foreign_ = 0;
   int64_t pid_;
   std::set<uint32_t> left_;
-  std::vector<Neighbour> neighbours_;
+  std::map<uint32_t, memory::ProcessIdentity> neighbours_;  ///< by rank
+  base::OwnThread lingering_;
 };
 
 }  // namespace gear::transport::messages

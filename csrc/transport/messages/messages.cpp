@@ -43,7 +43,7 @@ constexpr std::chrono::milliseconds kRollPause{1};
 constexpr double kRollCall = 5;
 constexpr double kRollCallPart = 0.5;
 constexpr double kAnswer = 1;  // s, of a rank whose process has not ended
-constexpr std::chrono::milliseconds kLookAtNeighbours{500};
+constexpr std::chrono::milliseconds kLookAtProcesses{500};
 
 // Of the n-th duplicate: the same on all ranks, and of no other channel.
 uint64_t channel_of(uint64_t original, uint64_t n) {
@@ -123,6 +123,7 @@ void Messages::hear(const std::string& text) noexcept {
       }
     }
     mail_->linger();
+    mail_->linger_beside();
   } catch (...) {  // the others miss this rank then
   }
 }
@@ -447,8 +448,8 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   auto roll_call = deadline_ - std::chrono::duration_cast<Clock::duration>(
                                    Seconds(std::min(kRollCall, timeout_s_ * kRollCallPart)));
   auto next_look = Clock::now() + base::kInterruptEvery;
-  auto next_look_at_neighbours = Clock::now() + kLookAtNeighbours;
-  std::vector<Neighbour> ended;
+  auto next_look_at_processes = Clock::now() + kLookAtProcesses;
+  std::vector<uint32_t> ended;
   Clock::time_point sentence =
       Clock::time_point::max();  // when those of them that are missed are named
   std::set<uint32_t> asked;
@@ -485,6 +486,7 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
       }
       if (now >= next_look || turn == 0) {
         channel_->awaited = absent();
+        mail_->watch(channel_->awaited);
         mail_->answer_askers(*channel_);
         for (const uint32_t r : channel_->awaited) {
           if (!moved && mail_->has_left(r)) {
@@ -492,9 +494,11 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
           }
         }
       }
-      if (now >= next_look_at_neighbours) {
-        next_look_at_neighbours = now + kLookAtNeighbours;
-        ended = mail_->ended();
+      if (now >= next_look_at_processes) {
+        next_look_at_processes = now + kLookAtProcesses;
+        ended.clear();
+        std::ranges::copy_if(ranks_, std::back_inserter(ended),
+                             [&](uint32_t r) { return mail_->has_ended(r); });
         if (!ended.empty() && sentence == Clock::time_point::max()) {
           roll_call = std::min(roll_call, now);
           sentence = now + std::chrono::duration_cast<Clock::duration>(Seconds(kAnswer));
@@ -515,10 +519,9 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
         }
       }
       if (now >= sentence) {  // one that is not missed has ended behind this call
-        for (const Neighbour& one : ended) {
-          if (asked.contains(one.rank) && !channel_->answers.contains(one.rank)) {
-            throw base::TransportError(ended_text(
-                base::cat("rank ", one.rank, " (pid ", one.process.pid, ")"), rank_, call()));
+        for (const uint32_t r : ended) {
+          if (asked.contains(r) && !channel_->answers.contains(r)) {
+            throw base::TransportError(ended_text(mail_->who(r), rank_, call()));
           }
         }
       }

@@ -80,9 +80,15 @@ std::optional<std::string> RollCall::ask(uint64_t number, Kind kind,
     }
     return std::nullopt;
   }
-  if (asked_ != number ||
-      (now < answers_until_ &&
-       !std::ranges::all_of(answers_, [](const auto& one) { return one.has_value(); }))) {
+  // What a rank sends that has just come may come behind its answer.
+  const auto is_elsewhere = [&](const auto& one) {
+    return one->begun <= one->number ||
+           (one->kind != kUnknown && one->kind != static_cast<uint8_t>(kind));
+  };
+  const bool decided =
+      std::ranges::all_of(answers_, [](const auto& one) { return one.has_value(); }) &&
+      std::ranges::any_of(answers_, is_elsewhere);
+  if (asked_ != number || (now < answers_until_ && !decided)) {
     return std::nullopt;
   }
   return verdict(kind, waited_for, timeout_s);

@@ -54,6 +54,24 @@ TEST_CASE("a rank that is late is waited for") {
   }
 }
 
+TEST_CASE("what a rank sends that comes while the roll is called is waited for") {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SteppedRanks ranks(3, 40, seed);
+    std::vector<std::vector<int32_t>> values(3, std::vector<int32_t>(2, 1));
+    std::vector<std::shared_ptr<Call>> calls;
+    for (const int rank : {0, 1}) {
+      calls.push_back(ranks.begin(rank, kSum, sum(ranks, rank, values[static_cast<size_t>(rank)])));
+    }
+    ranks.step(kTurnsOfTimeout + 20);
+    calls.push_back(ranks.begin(2, kSum, sum(ranks, 2, values[2])));
+    REQUIRE(ranks.finish(calls));
+    for (int rank = 0; rank < 3; ++rank) {
+      CHECK(calls[static_cast<size_t>(rank)]->failure == "");
+      CHECK(values[static_cast<size_t>(rank)] == std::vector<int32_t>(2, 3));
+    }
+  }
+}
+
 TEST_CASE("a rank that does not come in time is named on all others, and told when it comes") {
   for (const size_t count : {1U, 10'000U}) {
     SteppedRanks ranks(5, 4);

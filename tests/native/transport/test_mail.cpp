@@ -2,15 +2,18 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,7 +41,7 @@ class HeldFrames final : public Frames {
   std::string_view name() const noexcept override { return "held"; }
   uint64_t payload_bytes() const noexcept override { return kMostWords; }
   Patience patience() const noexcept override { return {0, 1e-4}; }
-  bool may_go_unread() const noexcept override { return false; }
+  bool may_go_unread() const noexcept override { return goes_unread; }
 
   bool send(uint32_t rank, const FrameHead& head, ConstBytes bytes) override {
     if (unreachable.contains(rank)) {
@@ -66,6 +69,8 @@ class HeldFrames final : public Frames {
     return true;
   }
 
+  bool has_ended(uint32_t rank) override { return ended.contains(rank); }
+
   void come(FrameKind kind, uint32_t source, uint64_t channel, uint64_t call,
             uint32_t round = UINT32_MAX) {
     FrameHead head{};
@@ -81,7 +86,9 @@ class HeldFrames final : public Frames {
 
   std::vector<Frame> sent;
   std::deque<Frame> coming;
+  bool goes_unread = false;
   std::set<uint32_t> unreachable;
+  std::set<uint32_t> ended;
   int refusals = 0;  // of sends that come
   int failures = 0;  // of those that are under way
 };
@@ -206,6 +213,33 @@ TEST_CASE("mail: words leave, whatever becomes of other messages") {
   REQUIRE(held.frames->sent.size() == 1);
   CHECK(held.frames->sent[0].rank == 2);
   CHECK(held.frames->sent[0].head.kind == FrameKind::kGaveUp);
+}
+
+TEST_CASE("mail: words that a busy rank takes late leave beside the program") {
+  const Held held = held_mail(3);
+  held.frames->goes_unread = true;
+  held.frames->refusals = 1'000'000;
+  held.mail->tell(2, "why");
+  held.mail->linger();
+  REQUIRE(held.frames->sent.empty());
+  std::unique_lock guard(held.mail->mutex());
+  held.mail->linger_beside();
+  held.frames->refusals = 0;
+  while (held.frames->sent.empty()) {
+    guard.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    guard.lock();
+  }
+  CHECK(held.frames->sent[0].rank == 2);
+}
+
+TEST_CASE("mail: nobody waits for words to a rank that has ended") {
+  const Held held = held_mail(3);
+  held.frames->refusals = 1'000'000'000;
+  held.frames->ended = {2};
+  held.mail->tell(2, "why");
+  held.mail->linger();
+  CHECK(held.frames->refusals == 1'000'000'000 - 1);
 }
 
 TEST_CASE("mail: one that cannot be reached hides nobody who is there") {

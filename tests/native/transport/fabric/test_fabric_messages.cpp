@@ -155,11 +155,49 @@ TEST_CASE("fabric messages: a rank that has ended or is stopped is named within 
         const bool late =
             words.starts_with("[transport] rank 2 did not take part in " +
                               std::string(exchanges ? "exchange" : "allgather") + " within 4 s");
+        const bool ended = words.starts_with("[transport] rank 2 has ended: ");
         // Some providers tell of a broken connection.
-        CHECK((late || words.starts_with("[transport] a message to rank 2 by ")));
+        const bool broken = words.starts_with("[transport] a message to rank 2 by ");
+        CHECK((signal == SIGKILL ? late || ended || broken : late));
       }
       ::kill(children[2].pid, SIGKILL);
       CHECK(children[2].words() == "");
+      CHECK(seconds_since(started) < kLong / 4);
+    }
+  }
+}
+
+TEST_CASE("fabric messages: a rank that is killed is named long before the time-out") {
+  if (!libfabric_is_here()) {
+    return;
+  }
+  for (const bool is_waited_for : {false, true}) {
+    for (const bool exchanges : {false, true}) {
+      const Board board(3);
+      const auto started = std::chrono::steady_clock::now();
+      const auto children = start(board, [&](uint32_t rank) {
+        const auto messages = join(board, rank);
+        gather(*messages, 0, 8);
+        if ((rank == 1) == is_waited_for) {
+          std::this_thread::sleep_for(std::chrono::seconds(1));
+        }
+        if (rank == 1) {
+          ::kill(::getpid(), SIGKILL);
+        }
+        if (exchanges) {
+          exchange(*messages, 1, Sizes::kEachTells, [](uint32_t, uint32_t) { return 1000; });
+        } else {
+          gather(*messages, 1, 8);
+        }
+        return "done";
+      });
+      for (const uint32_t r : {0u, 2u}) {
+        const std::string words = children[r].words();
+        INFO(words);
+        CHECK((words.starts_with("[transport] rank 1 has ended: ") ||
+               words.starts_with("[transport] a message to rank 1 by ")));
+      }
+      CHECK(children[1].words() == "");
       CHECK(seconds_since(started) < kLong / 4);
     }
   }
