@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("warm"))
 
 
+@contextmanager
+def bytecode_kept() -> Iterator[None]:
+    """In the build, where Python is to leave none beside its sources: each process would compile
+    anew the 900 files of torch that it imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            kept = str(ROOT / "build" / "pycache")
+            patch.setattr(sys, "dont_write_bytecode", False)
+            patch.setattr(sys, "pycache_prefix", kept)
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", kept)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    with bytecode_kept():
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Where Python is to leave no bytecode beside its sources, processes of these tests keep theirs
-    in the build: each would compile anew the 900 files of torch that it imports."""
-    with pytest.MonkeyPatch.context() as patch:
-        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-            patch.delenv("PYTHONDONTWRITEBYTECODE")
-            patch.setenv("PYTHONPYCACHEPREFIX", str(ROOT / "build" / "pycache"))
+    with bytecode_kept():
         return (yield)
 
 
