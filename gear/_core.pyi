@@ -237,6 +237,11 @@ class Failure:
         """
         The user's call that this rank is in, for the words of an interrupt; "": none.
         """
+    def finish_telling(self) -> None:
+        """
+        Waits until what was told has left for the other ranks, some seconds at most: for a
+        process that is about to end.
+        """
     def tell(self, text: str) -> None:
         """
         Ends the group: all waits of its transports end, here and on the ranks they reach.

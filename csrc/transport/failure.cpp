@@ -42,6 +42,13 @@ void Failure::tell(std::string_view text) noexcept {
   memory::remove_abandoned();
 }
 
+void Failure::finish_telling() noexcept {
+  const std::lock_guard guard(mutex_);
+  for (Listener* listener : listeners_) {
+    listener->finish();
+  }
+}
+
 std::string Failure::text() const {
   const std::lock_guard guard(mutex_);
   return text_;

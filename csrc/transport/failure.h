@@ -21,6 +21,8 @@ class Failure {
    public:
     /// Passes `text` on to the other ranks. From any thread; must not call the Failure.
     virtual void hear(const std::string& text) noexcept = 0;
+    /// Waits until that has left this process, some seconds at most. As hear().
+    virtual void finish() noexcept {}
 
    protected:
     ~Listener() = default;
@@ -43,6 +45,9 @@ class Failure {
   /// The first words count. Any thread. A rank that was killed may have left memory behind that the
   /// others had not mapped: it is removed.
   void tell(std::string_view text) noexcept;
+  /// Waits until the words have left for the other ranks, some seconds at most: for a process that
+  /// is about to end.
+  void finish_telling() noexcept;
   /// What was told; empty: nothing.
   std::string text() const;
   /// Throws TransportError once something has been told.

@@ -27,6 +27,10 @@ class Speaker(Protocol):
         """Tells the other ranks what ends this process."""
         ...
 
+    def finish_telling(self) -> None:
+        """Waits until that has left, some seconds at most."""
+        ...
+
 
 class Closable(Protocol):
     def close(self) -> None: ...
@@ -62,12 +66,20 @@ def end() -> None:
         for speaker in list(speakers):
             with _going_on():
                 speaker.say_ended(error)
+    finish_telling()
     for closable in list(closed_at_exit):
         with _going_on():
             closable.close()
     for call in list(last):
         with _going_on():
             call()
+
+
+def finish_telling() -> None:
+    """Waits until the other ranks have been told why this process ends, some seconds at most."""
+    for speaker in list(speakers):
+        with _going_on():
+            speaker.finish_telling()
 
 
 def _going_on() -> contextlib.suppress:

@@ -222,6 +222,9 @@ void register_transport(py::module_& module) {
       .def("tell", &Failure::tell, py::arg("text"), py::call_guard<py::gil_scoped_release>(),
            "Ends the group: all waits of its transports end, here and on the ranks they reach.\n"
            "The first words count.")
+      .def("finish_telling", &Failure::finish_telling, py::call_guard<py::gil_scoped_release>(),
+           "Waits until what was told has left for the other ranks, some seconds at most: for a\n"
+           "process that is about to end.")
       .def("doing", &Failure::set_doing, py::arg("what"),
            "The user's call that this rank is in, for the words of an interrupt; \"\": none.")
       .def_property_readonly("text", &Failure::text, "What was told; empty: nothing.");

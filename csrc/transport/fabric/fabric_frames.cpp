@@ -106,7 +106,7 @@ void FabricFrames::know(std::vector<Opaque> addresses) {
 }
 
 void FabricFrames::watch(uint32_t rank) {
-  if (lines_ && line_ports_[rank] != 0) {
+  if (lines_.has_value() && line_ports_[rank] != 0) {
     lines_->watch(rank, names_[rank], line_ports_[rank]);
   }
 }

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <new>
 #include <thread>
 #include <utility>
@@ -22,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAwaited = 64;  // told in an answer
 constexpr std::chrono::milliseconds kLinger{250};
-constexpr std::chrono::seconds kLingerBeside{3};
 constexpr std::chrono::microseconds kNap{200};
+constexpr std::chrono::milliseconds kNapBeside{5};
 
 }  // namespace
 
@@ -37,6 +36,7 @@ Mail::Mail(std::unique_ptr<Frames> frames, uint64_t token)
     : frames_(std::move(frames)), token_(token), pid_(::getpid()) {}
 
 Mail::~Mail() {
+  lingering_.join();
   if (pid_ != ::getpid() || size_ < 2 || has_told_ || !frames_->may_go_unread()) {
     return;
   }
@@ -162,10 +162,10 @@ void Mail::linger() noexcept {
     bool moved = false;
     try {
       moved = progress(nullptr);
+      if (all_gone()) {
+        return;
+      }
     } catch (...) {  // of a rank that cannot be reached any more
-    }
-    if (all_gone()) {
-      return;
     }
     if (!moved) {
       std::this_thread::sleep_for(kNap);
@@ -178,13 +178,15 @@ void Mail::linger_beside() {
     return;
   }
   lingering_ = base::OwnThread("gear-last-words", [this, until = Clock::now() + kLingerBeside] {
-    for (bool gone = false; !gone && Clock::now() < until; std::this_thread::sleep_for(kNap)) {
+    for (; Clock::now() < until; std::this_thread::sleep_for(kNapBeside)) {
       const std::lock_guard guard(mutex_);
       try {
         progress(nullptr);
+        if (all_gone()) {
+          return;
+        }
       } catch (...) {  // as above
       }
-      gone = all_gone();
     }
   });
 }
@@ -244,14 +246,18 @@ void Mail::watch(std::span<const uint32_t> ranks) {
 
 bool Mail::has_ended(uint32_t rank) {
   const auto near = neighbours_.find(rank);
-  return near == neighbours_.end() ? frames_->has_ended(rank)
-                                   : memory::liveness(near->second) == memory::Liveness::kEnded;
+  if (near == neighbours_.end()) {
+    return frames_->has_ended(rank);
+  }
+  if (!ended_.contains(rank) && memory::liveness(near->second) == memory::Liveness::kEnded) {
+    ended_.insert(rank);
+  }
+  return ended_.contains(rank);
 }
 
-std::string Mail::who(uint32_t rank) const {
+std::optional<int64_t> Mail::pid_of(uint32_t rank) const {
   const auto near = neighbours_.find(rank);
-  return near == neighbours_.end() ? base::cat("rank ", rank)
-                                   : base::cat("rank ", rank, " (pid ", near->second.pid, ")");
+  return near == neighbours_.end() ? std::nullopt : std::optional<int64_t>(near->second.pid);
 }
 
 // A rank that has not come to the call is what the others wait for, until it does.

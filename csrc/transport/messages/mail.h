@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -69,6 +71,8 @@ struct Channel {
 /// that ask whether this rank is there. Whichever thread waits lets it work.
 class Mail {
  public:
+  static constexpr std::chrono::seconds kLingerBeside{3};
+
   /// `token`: of the launch, the same on all ranks and on no others.
   Mail(std::unique_ptr<Frames> frames, uint64_t token);
   /// Tells the ranks that hear from this one in an allgather that it makes no more calls; what they
@@ -110,8 +114,8 @@ class Mail {
   bool first_telling() { return !std::exchange(has_told_, true); }
   /// Waits, for a quarter second at most, until those have gone, but to ranks that have ended.
   void linger() noexcept;
-  /// Lets those that are still here go beside the program, for some seconds at most: a busy rank to
-  /// which nothing has gone before takes that long to connect. Once.
+  /// Lets those that are still here go beside the program, for kLingerBeside at most: a busy rank
+  /// to which nothing has gone before takes its time to connect. Once.
   void linger_beside();
 
   /// With which a rank has given up; empty: none has.
@@ -120,16 +124,20 @@ class Mail {
   bool has_left(uint32_t rank) const { return left_.contains(rank); }
   /// From here on has_ended() may know of these ranks, too.
   void watch(std::span<const uint32_t> ranks);
-  /// Whether the process of a rank has ended, as far as can be seen from here.
+  /// Whether a rank has ended, as far as can be seen from here: its process, where it is of this
+  /// machine; else at least what it sends frames with.
   bool has_ended(uint32_t rank);
-  /// "rank 3 (pid 4711)".
-  std::string who(uint32_t rank) const;
+  /// Its process, where it is of this machine.
+  std::optional<int64_t> pid_of(uint32_t rank) const;
   /// Frames of other launches, which were dropped.
   uint64_t num_foreign() const { return num_foreign_; }
 
   FrameCounts counts() const { return frames_->counts(); }
   /// Of messages; without the mutex, too.
   memory::Rooms& rooms() { return rooms_; }
+
+  /// Waits for what lingers beside the program. Without the mutex.
+  void finish_lingering() noexcept { lingering_.join(); }
 
   /// Makes `channel` one that sleeps, if there is nothing to do.
   bool may_sleep(Channel& channel);
@@ -161,6 +169,7 @@ class Mail {
   uint32_t size_ = 0;
   std::map<uint64_t, std::unique_ptr<Channel>> channels_;
   std::deque<Control> controls_;
+  std::set<uint32_t> ended_;  ///< ranks of this machine
   std::string words_;
   bool has_told_ = false;
   uint64_t num_foreign_ = 0;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -42,7 +43,9 @@ constexpr std::chrono::milliseconds kRollPause{1};
 // Before the time-out, s: what an answer takes on a machine that has far more to do than it can.
 constexpr double kRollCall = 5;
 constexpr double kRollCallPart = 0.5;
-constexpr double kAnswer = 1;  // s, of a rank whose process has not ended
+constexpr std::chrono::seconds kAnswer{1};  // of a rank whose process has not ended
+// Words with which one ends, or what it sent before, may still come from another machine.
+constexpr std::chrono::seconds kAnswerFromFar = Mail::kLingerBeside;
 constexpr std::chrono::milliseconds kLookAtProcesses{500};
 
 // Of the n-th duplicate: the same on all ranks, and of no other channel.
@@ -449,9 +452,7 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
                                    Seconds(std::min(kRollCall, timeout_s_ * kRollCallPart)));
   auto next_look = Clock::now() + base::kInterruptEvery;
   auto next_look_at_processes = Clock::now() + kLookAtProcesses;
-  std::vector<uint32_t> ended;
-  Clock::time_point sentence =
-      Clock::time_point::max();  // when those of them that are missed are named
+  std::map<uint32_t, Clock::time_point> ended;  // rank -> when it is named if it is missed
   std::set<uint32_t> asked;
   const Patience patience = mail_->patience();
   uint32_t turn = 0;
@@ -473,6 +474,9 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
     {
       const std::lock_guard guard(mail_->mutex());
       channel_->news = false;
+      if (turn == 0) {
+        mail_->watch(awaited());
+      }
       moved = push();
       moved = mail_->progress(channel_) || moved;
       if (!channel_->fault.empty()) {
@@ -486,7 +490,6 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
       }
       if (now >= next_look || turn == 0) {
         channel_->awaited = absent();
-        mail_->watch(channel_->awaited);
         mail_->answer_askers(*channel_);
         for (const uint32_t r : channel_->awaited) {
           if (!moved && mail_->has_left(r)) {
@@ -496,12 +499,13 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
       }
       if (now >= next_look_at_processes) {
         next_look_at_processes = now + kLookAtProcesses;
-        ended.clear();
-        std::ranges::copy_if(ranks_, std::back_inserter(ended),
-                             [&](uint32_t r) { return mail_->has_ended(r); });
-        if (!ended.empty() && sentence == Clock::time_point::max()) {
+        for (const uint32_t r : ranks_) {
+          if (mail_->has_ended(r)) {
+            ended.try_emplace(r, now + (mail_->pid_of(r) ? kAnswer : kAnswerFromFar));
+          }
+        }
+        if (!ended.empty()) {
           roll_call = std::min(roll_call, now);
-          sentence = now + std::chrono::duration_cast<Clock::duration>(Seconds(kAnswer));
         }
       }
       if (now >= roll_call) {
@@ -518,11 +522,12 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
           ask(theirs);
         }
       }
-      if (now >= sentence) {  // one that is not missed has ended behind this call
-        for (const uint32_t r : ended) {
-          if (asked.contains(r) && !channel_->answers.contains(r)) {
-            throw base::TransportError(ended_text(mail_->who(r), rank_, call()));
-          }
+      for (const auto& [r, named] : ended) {  // one that is not missed has ended behind this call
+        if (!moved && now >= named && asked.contains(r) && !channel_->answers.contains(r)) {
+          const std::optional<int64_t> pid = mail_->pid_of(r);
+          throw base::TransportError(
+              pid ? ended_text(base::cat("rank ", r, " (pid ", *pid, ")"), rank_, call())
+                  : left_text(base::cat("rank ", r), call()));
         }
       }
       if (now >= deadline_) {

@@ -22,9 +22,8 @@ namespace gear::transport::messages {
 ///
 /// A rank whose wait is about to run out asks whom it waits for, and whom those say that they wait
 /// for: who answers is there, and is not accused. What ends one rank's call is passed on to the
-/// others, by way of each other where there are many. A rank whose Mail is gone has said so. One of
-/// this machine whose process has ended is named within seconds; one of another machine is not told
-/// from one that is late, but by its own neighbours there.
+/// others, by way of each other where there are many. A rank whose Mail is gone has said so. One
+/// that has ended is named within seconds where its Mail can tell.
 ///
 /// Calls are collective, one thread at a time. A call returns once what it sends has left.
 class Messages final : public Transport, private Failure::Listener {
@@ -74,6 +73,7 @@ class Messages final : public Transport, private Failure::Listener {
            double timeout_s, std::shared_ptr<Failure> failure);
 
   void hear(const std::string& text) noexcept override;
+  void finish() noexcept override { mail_->finish_lingering(); }
 
   /// Runs `body` as a call of `kind`; what it throws ends the group.
   template <class Body>

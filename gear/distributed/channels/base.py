@@ -268,6 +268,11 @@ class Channel(ABC):
             self._family.by_itself = True
             self.fail(f"{self._who(self.rank)} ended with {process_life.described(error)}")
 
+    def finish_telling(self) -> None:
+        """Waits until what ended the group has left for the other ranks, some seconds at most."""
+        if not self._family.forked:
+            self.failure.finish_telling()
+
     def _say_interrupted(self, what: str) -> None:
         if self.size > 1:
             self._family.by_itself = True

@@ -50,6 +50,7 @@ def _leave(code: int, lingers_in: gear.Group | None, _: TracebackType | None) ->
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+        process_life.finish_telling()
         while lingers_in and limit.left() and not _alone_here(lingers_in):
             time.sleep(0.02)
     finally:  # after Ctrl-C, too: else Python's end would go on

@@ -80,14 +80,14 @@ std::optional<std::string> RollCall::ask(uint64_t number, Kind kind,
     }
     return std::nullopt;
   }
-  // What a rank sends that has just come may come behind its answer.
-  const auto is_elsewhere = [&](const auto& one) {
-    return one->begun <= one->number ||
-           (one->kind != kUnknown && one->kind != static_cast<uint8_t>(kind));
+  const auto is_here = [&](const auto& one) {
+    return one && one->begun > one->number &&
+           (one->kind == kUnknown || one->kind == static_cast<uint8_t>(kind));
   };
+  // Where all are, what one sends that has just come may come behind its answer.
   const bool decided =
       std::ranges::all_of(answers_, [](const auto& one) { return one.has_value(); }) &&
-      std::ranges::any_of(answers_, is_elsewhere);
+      !std::ranges::all_of(answers_, is_here);
   if (asked_ != number || (now < answers_until_ && !decided)) {
     return std::nullopt;
   }

@@ -24,8 +24,8 @@ class RollCall {
   void listen();
 
   /// Asks, at the first call for `number`; afterwards returns the words that name the missing ranks
-  /// as soon as all ranks have answered, or a second is over. `waited_for`: the ranks whose
-  /// messages this one lacks.
+  /// as soon as all ranks have answered and one is missing, or a second is over. `waited_for`: the
+  /// ranks whose messages this one lacks.
   std::optional<std::string> ask(uint64_t number, Kind kind, const std::vector<int>& waited_for,
                                  double timeout_s, Time now);
 

@@ -155,7 +155,8 @@ TEST_CASE("fabric messages: a rank that has ended or is stopped is named within 
         const bool late =
             words.starts_with("[transport] rank 2 did not take part in " +
                               std::string(exchanges ? "exchange" : "allgather") + " within 4 s");
-        const bool ended = words.starts_with("[transport] rank 2 has ended: ");
+        const bool ended =
+            words.starts_with("[transport] rank 2 closed its loader or ended while ");
         // Some providers tell of a broken connection.
         const bool broken = words.starts_with("[transport] a message to rank 2 by ");
         CHECK((signal == SIGKILL ? late || ended || broken : late));
@@ -194,7 +195,7 @@ TEST_CASE("fabric messages: a rank that is killed is named long before the time-
       for (const uint32_t r : {0u, 2u}) {
         const std::string words = children[r].words();
         INFO(words);
-        CHECK((words.starts_with("[transport] rank 1 has ended: ") ||
+        CHECK((words.starts_with("[transport] rank 1 closed its loader or ended while ") ||
                words.starts_with("[transport] a message to rank 1 by ")));
       }
       CHECK(children[1].words() == "");

@@ -69,9 +69,10 @@ Child start_watched(const Shared& told, bool forks) {
       ::pause();
     }
   });
-  while (told->port == 0) {
+  for (int look = 0; look < 60'000 && told->port == 0; ++look) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  REQUIRE(told->port != 0);
   return child;
 }
 
@@ -141,9 +142,55 @@ TEST_CASE("life lines: nothing is said where no line was made") {
   LifeLines lines(here());
   lines.watch(1, here(), nobody);
   CHECK(lives_on(lines, 1));
+}
+
+TEST_CASE("life lines: a line that something between breaks is made again") {
+  // In the place of a LifeLines: one that accepts, and breaks what it has.
+  const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
+  auto name = here();
+  auto* const address = reinterpret_cast<sockaddr*>(name.data());
+  socklen_t size = sizeof(sockaddr_in);
+  REQUIRE(::bind(listening, address, size) == 0);
+  REQUIRE(::listen(listening, 8) == 0);
+  REQUIRE(::getsockname(listening, address, &size) == 0);
+  const uint16_t port = ::ntohs(reinterpret_cast<sockaddr_in*>(name.data())->sin_port);
+  LifeLines lines(here());
+  lines.watch(1, here(), port);
+  for (int time = 0; time < 3; ++time) {
+    const int accepted = ::accept(listening, nullptr, nullptr);
+    CHECK(lives_on(lines, 1));
+    const linger at_once{.l_onoff = 1, .l_linger = time % 2 == 0 ? 0 : 1};
+    ::setsockopt(accepted, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    ::close(accepted);
+    CHECK(lives_on(lines, 1));
+  }
+  ::close(listening);  // with the line that waits there
+  CHECK(ends_soon(lines, 1));
+}
+
+TEST_CASE("life lines: a process may fork while a thread makes lines") {
   const LifeLines other(here());
-  lines.watch(1, here(), other.port());  // the one that was refused is not in its way
-  CHECK(lives_on(lines, 1));
+  LifeLines lines(here());
+  std::atomic<bool> over = false;
+  std::thread thread([&] {
+    for (uint32_t rank = 0; !over; rank = (rank + 1) % 16) {
+      lines.watch(rank, here(), other.port());
+      static_cast<void>(lines.has_ended(rank));
+    }
+  });
+  for (int time = 0; time < 50; ++time) {
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+      const bool untouched = lines.has_ended(0);
+      ::_exit(untouched ? 1 : 0);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    CHECK(status == 0);
+  }
+  over = true;
+  thread.join();
 }
 
 TEST_CASE("life lines: a rank holds a few, those that it asked for first") {
