@@ -88,6 +88,15 @@ def test_what_one_changes_the_next_does_not_see(program: Path, warm: Path) -> No
         subprocess.run([warm / "python", program], timeout=120, check=True)
 
 
+def test_what_is_made_up_differs_from_process_to_process(program: Path, warm: Path) -> None:
+    program.write_text("import random, numpy; print(random.random(), numpy.random.random())")
+    said = [
+        subprocess.check_output([warm / "python", program], text=True, timeout=120).split()
+        for _ in range(2)
+    ]
+    assert all(one != other for one, other in zip(*said, strict=True))
+
+
 def test_signals_are_passed_on(program: Path, warm: Path) -> None:
     one = waiting(program, warm)
     noted = program.with_name("signals")

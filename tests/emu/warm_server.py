@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import os
+import random
 import runpy
 import selectors
 import signal
@@ -62,7 +63,7 @@ def serve(listening: socket.socket) -> Asked | None:
         for key, _ in ready.select():
             if key.fileobj == 0:
                 for forked in running:
-                    os.killpg(forked.pid, signal.SIGKILL)
+                    kill(forked)
                 return None
             if key.fileobj is listening:
                 client, _ = listening.accept()
@@ -72,6 +73,7 @@ def serve(listening: socket.socket) -> Asked | None:
                     continue
                 pid = os.fork()
                 if pid == 0:
+                    os.setpgid(0, 0)
                     for each in (listening, client, *(one.client for one in running)):
                         each.close()
                     return asked
@@ -82,11 +84,18 @@ def serve(listening: socket.socket) -> Asked | None:
                 end(key.data, ready)
                 running.remove(key.data)
             elif key.data in running:  # its client is gone
-                os.killpg(key.data.pid, signal.SIGKILL)
+                kill(key.data)
+
+
+def kill(forked: Forked) -> None:
+    """With what it has started."""
+    with contextlib.suppress(ProcessLookupError):  # it has ended, and nobody has asked how
+        os.killpg(forked.pid, signal.SIGKILL)
 
 
 def begin(pid: int, client: socket.socket, ready: selectors.BaseSelector) -> Forked:
-    os.setpgid(pid, pid)  # a signal reaches what it starts, too
+    with contextlib.suppress(PermissionError):  # it has done so itself, and become another program
+        os.setpgid(pid, pid)  # a signal reaches what it starts, too
     forked = Forked(pid, os.pidfd_open(pid), client)
     for each in (forked.has_ended, client):
         ready.register(each, selectors.EVENT_READ, forked)
@@ -113,6 +122,9 @@ def become(asked: Asked) -> None:
         os.close(stream)
     sys.path[1:1] = filter(None, asked.environment.get("PYTHONPATH", "").split(":"))
     customise()
+    random.seed()
+    if "numpy" in sys.modules:  # whose state all would have from their parent
+        sys.modules["numpy"].random.seed()
     if asked.words[0] == "-m":
         sys.argv, sys.path[0] = asked.words[1:], ""
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
