@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,7 +134,7 @@ def test_the_table_and_its_file(locality, quick, tmp_path, capsys) -> None:
             int(size),
         )
     assert [len(row["rounds"]) for row in said["rows"]] == [0, 3, 4]
-    assert not list(Path("/dev/shm").glob("*gear-emu-replay*"))
+    assert not list(Path("/dev/shm").glob(f"*gear-emu-replay-{os.getpid()}*"))
 
 
 def test_what_was_measured_of_links_stands(quick, tmp_path, capsys) -> None:
