@@ -70,6 +70,7 @@ RUNS = {
     "tests/docs/test_results.py": [r"\.venv/bin/python tools/draw_results\.py"],
     "tests/train/test_ddp.py": [r"(torchrun|mpirun) .* gear train dist=ddp"],
     "tests/emu/test_calibrate.py": [r"torchrun .* gear emu calibrate .*"],
+    "tests/emu/test_published.py": [r"python benchmarks/emulator/published\.py"],
     "tests/emu/test_simgrid.py": [r"python3 examples/emulation/simgrid_curves\.py .*"],
     "tests/emu/test_torch_jobs.py": [
         r"tools/c10d\.sh --emulator",

@@ -352,6 +352,9 @@ class Group(InProcess):
         """Tells the other ranks what ended a wait of this one in the core, in its call `what`.
 
         alone: they wait for this rank, which cannot go on.
+
+        Raises:
+            TransportError: `error` is one, which then names ranks as the group knows them.
         """
         if self._channel is not None:
             self._channel.pass_on(error, what, alone=alone)

@@ -135,7 +135,10 @@ def ending_the_group(group: Group, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (InvalidArgument, TransportError):
+    except InvalidArgument:
+        raise
+    except TransportError as error:
+        group.pass_on(error, what)
         raise
     except Exception as error:
         group.fail(f"{what}: {error}")

@@ -13,6 +13,7 @@ from gear import _core
 from gear.distributed.channels import carried
 from gear.distributed.channels.carried import TransportChannel
 from gear.distributed.channels.store_ranks import _told_at
+from gear.distributed.member import Member
 
 
 def channels(size: int) -> list[TransportChannel]:
@@ -68,6 +69,20 @@ def test_a_store_that_does_not_answer_is_not_asked_again_at_once(
     for _ in range(3):
         channel.look()
     assert len(asked) == questions
+
+
+def test_what_the_core_says_of_ranks_names_them_as_the_group_does() -> None:
+    failure = _core.Failure()
+    (transport,) = _core.loopback_transports(1, 20.0, [failure])
+    members = [Member(0, "n", "h", "host", 4711, 1)]
+    channel = TransportChannel(transport, members, failure)
+    raw = "[transport] rank 0 closed its loader or ended while others wait for it: look"
+    channel.pass_on(gear.TransportError(raw), "next")  # of something else than this group
+    failure.tell(raw)
+    with pytest.raises(gear.TransportError) as caught:
+        channel.pass_on(gear.TransportError(raw), "next")
+    assert str(caught.value) == raw.replace("rank 0", "rank 0 (pid 4711 on host)")
+    channel.pass_on(gear.InvalidArgument("of the user"), "next")
 
 
 class Store:

@@ -252,11 +252,17 @@ class Channel(ABC):
         """Tells the other ranks what ended a wait of this one elsewhere: in the core, in `what`.
 
         alone: they wait for this rank, which cannot go on, whatever `error` is.
+
+        Raises:
+            TransportError: `error` is one: with the words that ended the group, and the ranks as it
+                knows them.
         """
         if not isinstance(error, Exception):
             self._say_interrupted(what)
         elif self.failed:
             self._tell_others()
+            if isinstance(error, TransportError):
+                raise TransportError(self.failed) from None
         elif alone and self.size > 1:
             self._family.by_itself = True
             kind = type(error).__name__
