@@ -60,8 +60,8 @@ def run() -> Iterator[Run]:
         server.stdin.write(json.dumps([scenario, places]) + "\n")
         server.stdin.flush()
         ranks = json.loads(server.stdout.readline())
-        for rank, (code, text) in enumerate(ranks):
-            assert code == (-9 if rank in killed else 0), text
+        codes = [-9 if rank in killed else 0 for rank in range(len(places))]
+        assert [code for code, _ in ranks] == codes, "\n".join(text for _, text in ranks)
         return [
             {**results_in(text)[0], "output": text} if code == 0 else {} for code, text in ranks
         ]

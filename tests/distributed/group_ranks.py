@@ -29,7 +29,7 @@ COLUMNS = [gear.Column("obs", (3,), "float32"), gear.Column("reward", (), "float
 
 def talk() -> dict[str, Any]:
     """Two groups in turn; the first one's calls."""
-    group = gear.Group.from_env(timeout_s=30)
+    group = gear.Group.from_env(timeout_s=100)
     small = group.exchange({"rank": group.rank, "of": [group.size, None, 0.5]})
     large = group.exchange("x" * 3000 * group.rank)
     group.barrier()
