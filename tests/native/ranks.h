@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -15,13 +17,16 @@ namespace gear::testing {
 using Ranks = std::vector<std::unique_ptr<transport::Transport>>;
 
 // Runs body(transport) for every rank in a thread of its own; what each threw, "" for nothing, by
-// rank. Any rank may be null: it takes no part.
+// rank. Any rank may be null: it takes no part. One that threw looks at its transport until all
+// have returned, as a program does that goes on: what it has told may not have left yet.
 template <class Body>
 std::vector<std::string> errors_of(Ranks& ranks, const Body& body) {
   std::vector<std::string> errors(ranks.size());
   std::vector<std::thread> threads;
+  std::atomic<size_t> running = ranks.size();
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (!ranks[r]) {
+      --running;
       continue;
     }
     threads.emplace_back([&, r] {
@@ -29,6 +34,14 @@ std::vector<std::string> errors_of(Ranks& ranks, const Body& body) {
         body(*ranks[r]);
       } catch (const std::exception& error) {
         errors[r] = error.what();
+      }
+      --running;
+      while (!errors[r].empty() && running > 0) {
+        try {
+          ranks[r]->look();
+        } catch (const base::TransportError&) {
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
     });
   }

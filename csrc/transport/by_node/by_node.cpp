@@ -57,10 +57,10 @@ class ByNode final : public Transport {
   void set_timeout_s(double timeout_s) override;
 
   void look() override {
+    far_->look();  // lets its messages leave first
     if (near_) {
       near_->look();
     }
-    far_->look();
   }
 
   void allgather(ConstBytes mine, Bytes all) override;

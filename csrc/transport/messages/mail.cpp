@@ -20,9 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAwaited = 64;  // told in an answer
-constexpr std::chrono::milliseconds kLinger{250};
+constexpr std::chrono::milliseconds kGoodbye{250};
 constexpr std::chrono::microseconds kNap{200};
-constexpr std::chrono::milliseconds kNapBeside{5};
 
 }  // namespace
 
@@ -36,15 +35,18 @@ Mail::Mail(std::unique_ptr<Frames> frames, uint64_t token)
     : frames_(std::move(frames)), token_(token), pid_(::getpid()) {}
 
 Mail::~Mail() {
-  lingering_.join();
-  if (pid_ != ::getpid() || size_ < 2 || has_told_ || !frames_->may_go_unread()) {
+  if (pid_ != ::getpid() || size_ < 2 || !frames_->may_go_unread()) {
+    return;
+  }
+  if (has_told_) {
+    finish_telling();
     return;
   }
   try {
     for (uint32_t distance = 1; distance < size_; distance *= 2) {
       queue((rank_ + distance) % size_, head(FrameKind::kLeft, 0, 0), {});
     }
-    linger();
+    linger(kGoodbye);
   } catch (...) {  // they miss this rank then
   }
 }
@@ -157,8 +159,8 @@ bool Mail::all_gone() {
   return true;
 }
 
-void Mail::linger() noexcept {
-  for (const auto until = Clock::now() + kLinger; Clock::now() < until;) {
+void Mail::linger(std::chrono::milliseconds at_most) noexcept {
+  for (const auto until = Clock::now() + at_most; Clock::now() < until;) {
     bool moved = false;
     try {
       moved = progress(nullptr);
@@ -173,22 +175,10 @@ void Mail::linger() noexcept {
   }
 }
 
-void Mail::linger_beside() {
-  if (all_gone() || !frames_->may_go_unread()) {
-    return;
+void Mail::finish_telling() noexcept {
+  if (has_told_ && frames_->may_go_unread()) {
+    linger(kLastWords);
   }
-  lingering_ = base::OwnThread("gear-last-words", [this, until = Clock::now() + kLingerBeside] {
-    for (; Clock::now() < until; std::this_thread::sleep_for(kNapBeside)) {
-      const std::lock_guard guard(mutex_);
-      try {
-        progress(nullptr);
-        if (all_gone()) {
-          return;
-        }
-      } catch (...) {  // as above
-      }
-    }
-  });
 }
 
 void Mail::sort(const FrameHead& head, ConstBytes bytes, const Channel* own) {

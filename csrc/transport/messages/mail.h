@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/threads/own_thread.h"
 #include "memory/rooms.h"
 #include "transport/messages/frames.h"
 #include "transport/messages/neighbour.h"
@@ -71,12 +70,13 @@ struct Channel {
 /// that ask whether this rank is there. Whichever thread waits lets it work.
 class Mail {
  public:
-  static constexpr std::chrono::seconds kLingerBeside{3};
+  /// In which words reach a busy rank to which nothing has gone before.
+  static constexpr std::chrono::milliseconds kLastWords{3000};
 
   /// `token`: of the launch, the same on all ranks and on no others.
   Mail(std::unique_ptr<Frames> frames, uint64_t token);
   /// Tells the ranks that hear from this one in an allgather that it makes no more calls; what they
-  /// wait for may be this rank. Waits for what lingers beside the program. A forked child tells
+  /// wait for may be this rank. Or finishes telling. A forked child tells
   /// nobody, nor does a rank whose frames must be taken.
   ~Mail();
   Mail(const Mail&) = delete;
@@ -112,11 +112,10 @@ class Mail {
   void tell(uint32_t rank, std::string_view words);
   /// Whether none of this rank's transports has told yet; the next call returns false.
   bool first_telling() { return !std::exchange(has_told_, true); }
-  /// Waits, for a quarter second at most, until those have gone, but to ranks that have ended.
-  void linger() noexcept;
-  /// Lets those that are still here go beside the program, for kLingerBeside at most: a busy rank
-  /// to which nothing has gone before takes its time to connect. Once.
-  void linger_beside();
+  /// Waits, no longer than that, until those have gone, but to ranks that have ended.
+  void linger(std::chrono::milliseconds at_most) noexcept;
+  /// The same for kLastWords, where this rank has told, and its frames may go unread.
+  void finish_telling() noexcept;
 
   /// With which a rank has given up; empty: none has.
   const std::string& words() const { return words_; }
@@ -135,9 +134,6 @@ class Mail {
   FrameCounts counts() const { return frames_->counts(); }
   /// Of messages; without the mutex, too.
   memory::Rooms& rooms() { return rooms_; }
-
-  /// Waits for what lingers beside the program. Without the mutex.
-  void finish_lingering() noexcept { lingering_.join(); }
 
   /// Makes `channel` one that sleeps, if there is nothing to do.
   bool may_sleep(Channel& channel);
@@ -176,7 +172,6 @@ class Mail {
   int64_t pid_;
   std::set<uint32_t> left_;
   std::map<uint32_t, memory::ProcessIdentity> neighbours_;  ///< by rank
-  base::OwnThread lingering_;
 };
 
 }  // namespace gear::transport::messages

@@ -34,6 +34,8 @@ constexpr uint32_t kFewRanks = 64;
 
 constexpr uint32_t kBusyTurns = 16;
 constexpr double kLongestSleep = 0.1;
+// After them this rank goes on; what has not left does when it looks, or ends.
+constexpr std::chrono::milliseconds kFirstWords{250};
 constexpr double kFirstNap = 50e-6;  // where no file tells of what comes
 
 constexpr uint64_t kRollCalls = UINT64_MAX;  // channels that no duplicate has
@@ -43,9 +45,9 @@ constexpr std::chrono::milliseconds kRollPause{1};
 // Before the time-out, s: what an answer takes on a machine that has far more to do than it can.
 constexpr double kRollCall = 5;
 constexpr double kRollCallPart = 0.5;
-constexpr std::chrono::seconds kAnswer{1};  // of a rank whose process has not ended
+constexpr std::chrono::milliseconds kAnswer{1000};  // of a rank whose process has not ended
 // Words with which one ends, or what it sent before, may still come from another machine.
-constexpr std::chrono::seconds kAnswerFromFar = Mail::kLingerBeside;
+constexpr std::chrono::milliseconds kAnswerFromFar = Mail::kLastWords;
 constexpr std::chrono::milliseconds kLookAtProcesses{500};
 
 // Of the n-th duplicate: the same on all ranks, and of no other channel.
@@ -95,7 +97,6 @@ void Messages::set_timeout_s(double timeout_s) {
 }
 
 void Messages::look() {
-  failure_->check();
   std::string words;
   {
     const std::lock_guard guard(mail_->mutex());
@@ -104,8 +105,13 @@ void Messages::look() {
   }
   if (!words.empty()) {
     failure_->tell(words);
-    failure_->check();
   }
+  failure_->check();
+}
+
+void Messages::finish() noexcept {
+  const std::lock_guard guard(mail_->mutex());
+  mail_->finish_telling();
 }
 
 // Few ranks hear of it directly, many by way of each other.
@@ -125,8 +131,7 @@ void Messages::hear(const std::string& text) noexcept {
         mail_->tell((rank_ + size_ - distance) % size_, text);
       }
     }
-    mail_->linger();
-    mail_->linger_beside();
+    mail_->linger(kFirstWords);
   } catch (...) {  // the others miss this rank then
   }
 }

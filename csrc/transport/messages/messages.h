@@ -73,7 +73,7 @@ class Messages final : public Transport, private Failure::Listener {
            double timeout_s, std::shared_ptr<Failure> failure);
 
   void hear(const std::string& text) noexcept override;
-  void finish() noexcept override { mail_->finish_lingering(); }
+  void finish() noexcept override;
 
   /// Runs `body` as a call of `kind`; what it throws ends the group.
   template <class Body>
