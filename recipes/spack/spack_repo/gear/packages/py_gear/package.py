@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="3e7895a9f2fbe5795870f48efad22522eede449a1ba8a7b0bf9a7c7cc4eb8be7")
+    version("0.1.0", sha256="5095b4532787e7808f1fbcc1649f7d5583a089e8d9014efc0b14b791e070712c")
 
     variant(
         "c10d",
