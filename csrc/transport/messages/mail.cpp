@@ -38,7 +38,7 @@ Mail::~Mail() {
   if (pid_ != ::getpid() || size_ < 2 || !frames_->may_go_unread()) {
     return;
   }
-  if (has_told_) {
+  if (told_) {
     finish_telling();
     return;
   }
@@ -159,6 +159,14 @@ bool Mail::all_gone() {
   return true;
 }
 
+bool Mail::first_telling() {
+  if (told_) {
+    return false;
+  }
+  told_ = Clock::now();
+  return true;
+}
+
 void Mail::linger(std::chrono::milliseconds at_most) noexcept {
   for (const auto until = Clock::now() + at_most; Clock::now() < until;) {
     bool moved = false;
@@ -176,8 +184,8 @@ void Mail::linger(std::chrono::milliseconds at_most) noexcept {
 }
 
 void Mail::finish_telling() noexcept {
-  if (has_told_ && frames_->may_go_unread()) {
-    linger(kLastWords);
+  if (told_ && frames_->may_go_unread()) {
+    linger(std::chrono::ceil<std::chrono::milliseconds>(*told_ + kLastWords - Clock::now()));
   }
 }
 

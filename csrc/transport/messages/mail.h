@@ -76,8 +76,8 @@ class Mail {
   /// `token`: of the launch, the same on all ranks and on no others.
   Mail(std::unique_ptr<Frames> frames, uint64_t token);
   /// Tells the ranks that hear from this one in an allgather that it makes no more calls; what they
-  /// wait for may be this rank. Or finishes telling. A forked child tells
-  /// nobody, nor does a rank whose frames must be taken.
+  /// wait for may be this rank. Or finishes telling. A forked child tells nobody, nor does a rank
+  /// whose frames must be taken.
   ~Mail();
   Mail(const Mail&) = delete;
   Mail& operator=(const Mail&) = delete;
@@ -111,10 +111,11 @@ class Mail {
   void answer_askers(Channel& channel);
   void tell(uint32_t rank, std::string_view words);
   /// Whether none of this rank's transports has told yet; the next call returns false.
-  bool first_telling() { return !std::exchange(has_told_, true); }
+  bool first_telling();
   /// Waits, no longer than that, until those have gone, but to ranks that have ended.
   void linger(std::chrono::milliseconds at_most) noexcept;
-  /// The same for kLastWords, where this rank has told, and its frames may go unread.
+  /// The same until kLastWords after the first telling, if this rank has told and its frames may go
+  /// unread.
   void finish_telling() noexcept;
 
   /// With which a rank has given up; empty: none has.
@@ -167,7 +168,7 @@ class Mail {
   std::deque<Control> controls_;
   std::set<uint32_t> ended_;  ///< ranks of this machine
   std::string words_;
-  bool has_told_ = false;
+  std::optional<std::chrono::steady_clock::time_point> told_;  ///< when it told first
   uint64_t num_foreign_ = 0;
   int64_t pid_;
   std::set<uint32_t> left_;

@@ -233,6 +233,20 @@ TEST_CASE("mail: words that a busy rank takes late leave before its mail is gone
   CHECK(sent->front().rank == 2);
 }
 
+TEST_CASE("mail: words that do not leave are waited for once, however many transports ask") {
+  const Held held = held_mail(3);
+  held.frames->goes_unread = true;
+  held.frames->refusals = 1'000'000'000;
+  REQUIRE(held.mail->first_telling());
+  CHECK_FALSE(held.mail->first_telling());
+  held.mail->tell(2, "why");
+  held.mail->finish_telling();
+  const int left = held.frames->refusals;
+  CHECK(left < 1'000'000'000);
+  held.mail->finish_telling();
+  CHECK(held.frames->refusals == left);
+}
+
 TEST_CASE("mail: nobody waits for words to a rank that has ended") {
   const Held held = held_mail(3);
   held.frames->refusals = 1'000'000'000;
