@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="5095b4532787e7808f1fbcc1649f7d5583a089e8d9014efc0b14b791e070712c")
+    version("0.1.0", sha256="b74614544e6b766c24ca87bb7fc5d04ec3bb6d0168829a563e9efac84225a892")
 
     variant(
         "c10d",
