@@ -16,13 +16,16 @@ import warm_python
 from docs.documents import ROOT
 
 SCRIPTS = Path(sys.executable).parent
-CLIENT, SERVER = (Path(__file__).with_name(f"warm_{role}.py") for role in ("client", "server"))
+FOLDER = Path(__file__).parent
+CLIENT, SERVER = (FOLDER / f"warm_{role}.py" for role in ("client", "server"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before those of a file are grouped
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Most of them start processes that import torch; one server is enough for those that fork."""
     for item in items:
+        if not item.path.is_relative_to(FOLDER):  # pytest hands over those of other folders, too
+            continue
         if "library" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.subject("emulator"))
         if "warm" in getattr(item, "fixturenames", ()):
