@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed.launch import IMPLEMENTATIONS, launch
 from gear import _core
 from gear.distributed.channels.mpi import NOT_FINALISED
 
@@ -89,6 +90,14 @@ def test_words_amid_a_cut_entry_are_no_piece_of_it():
 @pytest.mark.mpi
 def test_who_only_sends_hears_of_failures():
     mpirun(2, RANKS, "who_only_sends_hears_of_failures", fails=True)
+
+
+@pytest.mark.mpi
+def test_a_writer_that_waits_for_readers_holds_none_of_them_up(tmp_path):
+    """MPI moves nothing for a rank that is not in a call of it: what another one sends for its next
+    agreement stays under way, and the batch that the writer waits for goes on."""
+    ended = launch(IMPLEMENTATIONS["mpi"], 2, ["lifo"] * 20, tmp_path / "group")
+    assert ended.codes == [0], ended.why(0, "lifo")
 
 
 def test_all_users_of_mpi_have_one_sign_that_it_is_not_finalised():

@@ -111,7 +111,8 @@ void FabricFrames::watch(uint32_t rank) {
   }
 }
 
-bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) {
+bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes,
+                        uint32_t& leaving) {
   GEAR_CHECK(rank < names_.size() && bytes.size() <= payload_bytes());
   const bool control = head.kind >= messages::FrameKind::kGaveUp;
   const bool asks =
@@ -126,6 +127,7 @@ bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstByt
   Slot& slot = *free_.back();
   slot.rank = rank;
   slot.control = control;
+  slot.leaving = &leaving;
   std::memcpy(slot.room, &head, sizeof head);
   if (!bytes.empty()) {
     std::memcpy(slot.room + sizeof head, bytes.data(), bytes.size());
@@ -138,6 +140,7 @@ bool FabricFrames::send(uint32_t rank, const messages::FrameHead& head, ConstByt
   check_fabric(domain_->library(), base::cat(domain_->text(), ", fi_send to rank ", rank), code);
   free_.pop_back();
   ++under_way_[rank];
+  ++leaving;
   ++counts_.sent;
   counts_.sent_bytes += sizeof head + bytes.size();
   return true;
@@ -157,8 +160,7 @@ bool FabricFrames::progress(const Arrived& arrived) {
     const fi_cq_msg_entry& entry = entries_[static_cast<size_t>(i)];
     Slot& slot = slot_of(entry.op_context);
     if (slot.rank != kReceives) {
-      --under_way_[slot.rank];
-      free_.push_back(&slot);
+      has_left(slot);
       continue;
     }
     messages::FrameHead head{};
@@ -179,6 +181,12 @@ FabricFrames::Slot& FabricFrames::slot_of(void* context) {
   const auto index = static_cast<size_t>(static_cast<Slot*>(context) - slots_.data());
   GEAR_CHECK(index < slots_.size());
   return slots_[index];
+}
+
+void FabricFrames::has_left(Slot& slot) {
+  --under_way_[slot.rank];
+  --*slot.leaving;
+  free_.push_back(&slot);
 }
 
 void FabricFrames::post(Slot& slot) {
@@ -204,13 +212,11 @@ void FabricFrames::end_failed() {
     post(slot);
     return;
   }
-  const uint32_t rank = slot.rank;
-  --under_way_[rank];
-  free_.push_back(&slot);
+  has_left(slot);
   if (slot.control) {  // it is past hearing
     return;
   }
-  throw base::TransportError(base::cat("[transport] a message to rank ", rank, " by ",
+  throw base::TransportError(base::cat("[transport] a message to rank ", slot.rank, " by ",
                                        domain_->text(), " did not leave: ", words,
                                        ": it has ended, or the link is down: look at its output"));
 }

@@ -38,7 +38,8 @@ class FabricFrames final : public messages::Frames {
   }
   messages::Patience patience() const noexcept override { return {32, 0.02}; }
   bool may_go_unread() const noexcept override { return true; }
-  bool send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) override;
+  bool send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes,
+            uint32_t& leaving) override;
   uint32_t under_way(uint32_t rank) const override { return under_way_[rank]; }
   bool progress(const Arrived& arrived) override;
   void watch(uint32_t rank) override;
@@ -50,12 +51,14 @@ class FabricFrames final : public messages::Frames {
   struct Slot {
     fi_context2 context;  // first: completions give its address
     std::byte* room;
-    uint32_t rank;  // kReceives
-    bool control;   // no part of a message
+    uint32_t rank;      // kReceives
+    bool control;       // no part of a message
+    uint32_t* leaving;  // of what is sent
   };
   static constexpr uint32_t kReceives = UINT32_MAX;
 
   Slot& slot_of(void* context);
+  void has_left(Slot& slot);
   void post(Slot& slot);
   void end_failed();
 

@@ -46,9 +46,10 @@ class Frames {
   /// Whether it does no harm to send what nobody takes any more.
   virtual bool may_go_unread() const noexcept = 0;
 
-  /// Begins to send; false: not now. Throws TransportError where the rank cannot be reached.
-  virtual bool send(uint32_t rank, const FrameHead& head, ConstBytes bytes) = 0;
-  /// Frames that have not left.
+  /// Begins to send; false: not now. `leaving` counts the frame until it has left, in progress().
+  /// Throws TransportError where the rank cannot be reached.
+  virtual bool send(uint32_t rank, const FrameHead& head, ConstBytes bytes, uint32_t& leaving) = 0;
+  /// Frames that have not left, whoever sent them.
   virtual uint32_t under_way(uint32_t rank) const = 0;
   /// Lets the engine work and hands over what has come: that is whether anything happened. Throws
   /// TransportError where a frame could not be sent.

@@ -63,7 +63,7 @@ void Mail::know(uint32_t rank, uint32_t size, const std::vector<Neighbour>& neig
 Channel& Mail::channel(uint64_t id) {
   auto& found = channels_[id];
   if (!found) {
-    found = std::make_unique<Channel>(id);
+    found = std::make_unique<Channel>(id, size_);
   }
   return *found;
 }
@@ -102,14 +102,14 @@ FrameHead Mail::head(FrameKind kind, uint64_t channel, uint64_t call) const {
   return head;
 }
 
-int64_t Mail::send(uint32_t rank, const Channel& channel, uint32_t round, ConstBytes message,
+int64_t Mail::send(uint32_t rank, Channel& channel, uint32_t round, ConstBytes message,
                    uint64_t offset) {
   FrameHead frame = head(channel.kind, channel.id, channel.call);
   frame.round = round;
   frame.offset = offset;
   frame.total = message.size();
   frame.bytes = static_cast<uint32_t>(std::min(message.size() - offset, frames_->payload_bytes()));
-  return frames_->send(rank, frame, message.subspan(offset, frame.bytes))
+  return frames_->send(rank, frame, message.subspan(offset, frame.bytes), channel.leaving[rank])
              ? static_cast<int64_t>(frame.bytes)
              : -1;
 }
@@ -130,7 +130,7 @@ void Mail::queue(uint32_t rank, FrameHead head, ConstBytes bytes) {
 bool Mail::send_controls() {
   return std::erase_if(controls_, [&](const Control& control) {
            try {
-             return frames_->send(control.rank, control.head, control.bytes);
+             return frames_->send(control.rank, control.head, control.bytes, controls_leaving_);
            } catch (const base::TransportError&) {  // it is past hearing
              return true;
            }
@@ -152,7 +152,7 @@ bool Mail::all_gone() {
     return false;
   }
   for (uint32_t r = 0; r < size_; ++r) {
-    if (!has_sent(r) && !is_past(r)) {
+    if (frames_->under_way(r) > 0 && !is_past(r)) {
       return false;
     }
   }

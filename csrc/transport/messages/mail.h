@@ -43,10 +43,14 @@ struct Channel {
     auto operator<=>(const Key&) const = default;
   };
 
-  explicit Channel(uint64_t channel_id) : id(channel_id) {}
+  Channel(uint64_t channel_id, uint32_t size) : id(channel_id), leaving(size) {}
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
+
+  /// Whether all that this channel sends there has left. What others send may stay for as long as
+  /// that rank is in no call of theirs.
+  bool has_sent(uint32_t rank) const { return leaving[rank] == 0; }
 
   uint64_t id;
   int woken = -1;  ///< an eventfd, for a thread that sleeps; -1: none does
@@ -60,6 +64,7 @@ struct Channel {
   bool in_call = false;
   std::vector<uint32_t> awaited;  ///< told to those that ask
 
+  std::vector<uint32_t> leaving;  ///< frames, by rank; stays where it is, as long as the Mail does
   std::map<Key, Message> messages;
   std::map<uint32_t, std::vector<uint32_t>> answers;  ///< by rank: whom it waits for
   std::map<uint32_t, uint64_t> askers;  ///< rank -> call that this one was not in when asked
@@ -99,9 +104,8 @@ class Mail {
 
   /// Sends up to a frame of `message` from `offset` on; returns how many bytes of it went, or -1:
   /// none, now.
-  int64_t send(uint32_t rank, const Channel& channel, uint32_t round, ConstBytes message,
+  int64_t send(uint32_t rank, Channel& channel, uint32_t round, ConstBytes message,
                uint64_t offset);
-  bool has_sent(uint32_t rank) const { return frames_->under_way(rank) == 0; }
   /// Whether anything happened. `own`: of the thread that calls, which needs no waking.
   bool progress(const Channel* own);
 
@@ -166,6 +170,7 @@ class Mail {
   uint32_t size_ = 0;
   std::map<uint64_t, std::unique_ptr<Channel>> channels_;
   std::deque<Control> controls_;
+  uint32_t controls_leaving_ = 0;
   std::set<uint32_t> ended_;  ///< ranks of this machine
   std::string words_;
   std::optional<std::chrono::steady_clock::time_point> told_;  ///< when it told first

@@ -357,7 +357,7 @@ std::vector<uint32_t> Messages::present(double wait_s) {
     } catch (const base::TransportError&) {  // what was sent to such a one did not leave
     }
     const bool all_have_met = untold.empty() && std::ranges::all_of(others, [&](uint32_t r) {
-                                return has_come(r) && mail_->has_sent(r);
+                                return has_come(r) && roll.has_sent(r);
                               });
     if (all_have_met || Clock::now() >= until) {
       break;
@@ -446,7 +446,7 @@ bool Messages::push() {
 
 bool Messages::all_left() const {
   return std::ranges::all_of(
-      outgoing_, [&](const Outgoing& one) { return one.all && mail_->has_sent(one.rank); });
+      outgoing_, [&](const Outgoing& one) { return one.all && channel_->has_sent(one.rank); });
 }
 
 template <class HasEnded, class Awaited>
@@ -466,7 +466,7 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   const auto absent = [&] {
     std::vector<uint32_t> ranks = awaited();
     for (const Outgoing& one : outgoing_) {
-      if (ranks.empty() && !(one.all && mail_->has_sent(one.rank))) {
+      if (ranks.empty() && !(one.all && channel_->has_sent(one.rank))) {
         ranks.push_back(one.rank);
       }
     }

@@ -47,13 +47,14 @@ MpiFrames::~MpiFrames() {
   }
 }
 
-bool MpiFrames::send(uint32_t rank, const FrameHead& head, ConstBytes bytes) {
+bool MpiFrames::send(uint32_t rank, const FrameHead& head, ConstBytes bytes, uint32_t& leaving) {
   const bool control = head.kind >= FrameKind::kGaveUp;
   if (under_way_[rank] >= kToOneRank + (control ? kControlsToOneRank : 0)) {
     return false;
   }
   heed(head.kind);
-  Moving moving{rank, sizeof head + bytes.size(), rooms_.take(sizeof head + bytes.size())};
+  Moving moving{rank, sizeof head + bytes.size(), rooms_.take(sizeof head + bytes.size()),
+                &leaving};
   std::memcpy(moving.room.get(), &head, sizeof head);
   if (!bytes.empty()) {
     std::memcpy(moving.room.get() + sizeof head, bytes.data(), bytes.size());
@@ -67,6 +68,7 @@ bool MpiFrames::send(uint32_t rank, const FrameHead& head, ConstBytes bytes) {
           "sending by MPI");
   }
   ++under_way_[rank];
+  ++leaving;
   ++counts_.sent;
   counts_.sent_bytes += moving.bytes;
   open_.push_back(request);
@@ -111,6 +113,7 @@ bool MpiFrames::progress(const Arrived& arrived) {
   for (const Moving& one : ended_) {
     if (one.rank != kReceives) {
       --under_way_[one.rank];
+      --*one.leaving;
     }
   }
   for (const Moving& one : ended_) {
@@ -141,7 +144,7 @@ void MpiFrames::begin_to_receive() {
     if (!come) {
       return;
     }
-    Moving moving{kReceives, come->bytes, rooms_.take(come->bytes)};
+    Moving moving{kReceives, come->bytes, rooms_.take(come->bytes), nullptr};
     make_place();
     open_.push_back(gear::mpi::receive(*come, moving.room.get()));
     moving_.push_back(std::move(moving));

@@ -30,7 +30,8 @@ class MpiFrames final : public messages::Frames {
   messages::Patience patience() const noexcept override { return {5'000, 50e-6}; }
   /// Open MPI keeps what comes for a communicator that is gone, for the next one of its number.
   bool may_go_unread() const noexcept override { return false; }
-  bool send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes) override;
+  bool send(uint32_t rank, const messages::FrameHead& head, ConstBytes bytes,
+            uint32_t& leaving) override;
   uint32_t under_way(uint32_t rank) const override { return under_way_[rank]; }
   bool progress(const Arrived& arrived) override;
 
@@ -40,6 +41,7 @@ class MpiFrames final : public messages::Frames {
     uint32_t rank;  ///< to which it goes; kReceives: it comes
     uint64_t bytes;
     memory::Room room;
+    uint32_t* leaving;  ///< null: it comes
   };
 
   void make_place();

@@ -27,8 +27,6 @@ from gear.errors import GearError, InvalidArgument, TransportError
 log = logging.getLogger("gear")
 T = TypeVar("T")
 
-# libfabric's tcp keeps 1,024 of them: 17 MiB a rank by its own default, so 2. Longer messages pass.
-SMALL_BUFFERS = ("FI_TCP_MAX_RX_SIZE", "1024")
 MOST_BY_MEMORY = 1024  # ranks of a node that shared_memory carries
 SLOW = "a rank does not answer"
 # In which the operator names the network interface: libfabric goes by these itself,
@@ -226,7 +224,6 @@ def _place(
     first = members[0]
     launch = f"{first.host} {first.pid} {first.start_time} {master}"
     token = int.from_bytes(hashlib.sha256(launch.encode()).digest()[:8], "little")
-    os.environ.setdefault(*SMALL_BUFFERS)
     try:
         place = _core.FabricPlace(token, interface)
     except GearError as error:

@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,7 +43,7 @@ class HeldFrames final : public Frames {
   Patience patience() const noexcept override { return {0, 1e-4}; }
   bool may_go_unread() const noexcept override { return goes_unread; }
 
-  bool send(uint32_t rank, const FrameHead& head, ConstBytes bytes) override {
+  bool send(uint32_t rank, const FrameHead& head, ConstBytes bytes, uint32_t& leaving) override {
     if (unreachable.contains(rank)) {
       throw TransportError("[transport] unreachable");
     }
@@ -53,13 +55,26 @@ class HeldFrames final : public Frames {
     if (sent_to) {
       sent_to->push_back(sent.back());
     }
+    if (echoes) {
+      coming.push_back(sent.back());
+      coming.back().head.source = rank;
+    }
+    if (head.channel == stay) {
+      ++leaving;
+      staying.push_back(&leaving);
+    }
     return true;
   }
-  uint32_t under_way(uint32_t) const override { return 0; }
+  uint32_t under_way(uint32_t) const override { return static_cast<uint32_t>(staying.size()); }
   bool progress(const Arrived& arrived) override {
     if (failures > 0) {
       --failures;
       throw TransportError("[transport] a message did not leave");
+    }
+    if (stay == 0) {
+      for (uint32_t* const leaving : std::exchange(staying, {})) {
+        --*leaving;
+      }
     }
     if (coming.empty()) {
       return false;
@@ -88,6 +103,9 @@ class HeldFrames final : public Frames {
   std::vector<Frame> sent;
   std::deque<Frame> coming;
   bool goes_unread = false;
+  bool echoes = false;  // whom a frame goes to sends the same
+  uint64_t stay = 0;    // the channel of which nothing leaves
+  std::vector<uint32_t*> staying;
   std::set<uint32_t> unreachable;
   std::set<uint32_t> ended;
   std::shared_ptr<std::vector<Frame>> sent_to;  // what is sent, too
@@ -122,6 +140,37 @@ TEST_CASE("mail: a channel that is closed leaves no open file") {
     }
   }
   CHECK(num_files() == before);
+}
+
+// As when that rank, having taken all that it wanted, waits for this one elsewhere.
+TEST_CASE("mail: a call does not wait for what another transport of its rank sends") {
+  const Held held = held_mail(2);
+  held.frames->echoes = true;
+  Messages first(held.mail, 0, 2, 5);
+  const std::unique_ptr<Transport> twin = first.duplicate();
+  const std::byte word{1};
+  const std::vector<ConstBytes> to{{}, {&word, 1}};
+  held.frames->stay = 1;  // the channel of `first`
+  const size_t before = held.frames->sent.size();
+  std::string failed;
+  std::thread waiting([&] {
+    try {
+      first.exchange(to);
+    } catch (const TransportError& error) {
+      failed = error.what();
+    }
+  });
+  for (size_t sent = before; sent == before;) {
+    const std::lock_guard guard(held.mail->mutex());
+    sent = held.frames->sent.size();
+  }
+  CHECK(twin->exchange(to)[1].size() == 1);
+  {
+    const std::lock_guard guard(held.mail->mutex());
+    held.frames->stay = 0;
+  }
+  waiting.join();
+  CHECK(failed.empty());
 }
 
 TEST_CASE("mail: who asks before this rank is in the call hears when it is") {
