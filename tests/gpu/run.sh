@@ -12,12 +12,12 @@
 #   benchmark  benchmarks/gpu.py; BENCHMARK_ARGS chooses, e.g. "--only small,weighted"
 #
 # and those of buffers over several GPUs, a process each, which are run only when they are asked for
-# (with one GPU, ranks share it):
+# (with one GPU, ranks share it; what cannot be so is left out):
 #
 #   links      what the links between GPUs give, by themselves, and to the gather of listed rows
 #   movers     of the kernel tests those of peers' memory, NCCL and batches over ranks
 #   group      tests/gpu/test_group.py, a process a rank; memcheck over those movers
-#   contract   what tests/distributed has every transport do, by NCCL, with as many ranks as GPUs
+#   contract   what tests/distributed has every transport do, by NCCL, with as many ranks as GPUs, two or more
 #   scaling    benchmarks/group_gpu.py; SCALING_ARGS chooses, e.g. "--only pooled,overlap"
 #
 # A failed part does not keep the next from running; the last lines say what passed, exit code 1 if
@@ -156,14 +156,20 @@ part_sanitize() {
   return "$status"
 }
 
+num_gpus() { nvidia-smi --list-gpus | wc -l; }
+
+# Of pytest, what this machine has the GPUs for.
+markers() {
+  if [ "$(num_gpus)" -gt 1 ]; then echo gpu; else echo "gpu and not gpus"; fi
+}
+
 part_pytest() {
-  local workers=() markers="gpu and not gpus"
-  if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then markers=gpu; fi
+  local workers=()
   if "$python" -c 'import xdist' 2>/dev/null; then
     workers=(-n "$((jobs < 8 ? jobs : 8))" --dist worksteal)
   fi
   # The packages of this machine are not the pinned ones: their warnings are not failures here.
-  "$python" -m pytest -m "$markers" --require=gpu -q --tb=short --timeout=100 -p no:cacheprovider \
+  "$python" -m pytest -m "$(markers)" --require=gpu -q --tb=short --timeout=100 -p no:cacheprovider \
     -W default --durations=12 "${workers[@]}" tests/cli tests/contract tests/golden tests/gpu tests/unit
 }
 
@@ -208,7 +214,7 @@ part_group() {
   sanitized memcheck "$work/cmake/gear_cuda_tests" --no-path-filenames=true \
     --test-case='*rows of several owners*,*rows packed by*,*another GPU*,ranks read*,*through the host*' \
     >"$work/memcheck_movers.log" 2>&1 & memcheck=$!
-  "$python" -m pytest -m gpu --require=gpu -q --tb=short --timeout=150 -p no:cacheprovider \
+  "$python" -m pytest -m "$(markers)" --require=gpu -q --tb=short --timeout=150 -p no:cacheprovider \
     -W default --durations=12 tests/gpu/test_group.py || status=1
   echo "== memcheck of the movers"
   if wait "$memcheck"; then echo "movers: clean"; else echo "movers: FAILED"; status=1; fi
@@ -218,7 +224,11 @@ part_group() {
 
 part_contract() {
   local ranks
-  ranks=$(nvidia-smi --list-gpus | wc -l)
+  ranks=$(num_gpus)
+  if [ "$ranks" -lt 2 ]; then
+    echo "FAILED: ranks by NCCL need a GPU each, two or more, and this machine has $ranks"
+    return 1
+  fi
   find_nccl
   "$python" -m pytest -m gpu --require=gpu -q --tb=short --timeout=200 -p no:cacheprovider -p no:xdist \
     -W default --durations=5 tests/distributed -k "nccl-$ranks"
