@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <span>
 #include <utility>
 
 #include "base/errors.h"
@@ -156,25 +158,36 @@ bool FabricFrames::progress(const Arrived& arrived) {
     return true;
   }
   check_fabric(domain_->library(), domain_->text() + ", fi_cq_read", count);
-  for (ssize_t i = 0; i < count; ++i) {
-    const fi_cq_msg_entry& entry = entries_[static_cast<size_t>(i)];
+  std::exception_ptr failure;
+  for (const fi_cq_msg_entry& entry : std::span(entries_).first(static_cast<size_t>(count))) {
     Slot& slot = slot_of(entry.op_context);
     if (slot.rank != kReceives) {
       has_left(slot);
       continue;
     }
-    messages::FrameHead head{};
-    ++counts_.received;
-    counts_.received_bytes += entry.len;
-    if (entry.len >= sizeof head && entry.len <= kFrameBytes) {
-      std::memcpy(&head, slot.room, sizeof head);
-      if (head.bytes == entry.len - sizeof head) {
-        arrived(head, {slot.room + sizeof head, static_cast<size_t>(head.bytes)});
-      }
+    try {
+      take(slot, entry.len, arrived);
+    } catch (...) {  // what else has come, and left, has all the same
+      failure = failure ? failure : std::current_exception();
     }
     post(slot);
   }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
   return true;
+}
+
+void FabricFrames::take(const Slot& slot, size_t bytes, const Arrived& arrived) {
+  messages::FrameHead head{};
+  ++counts_.received;
+  counts_.received_bytes += bytes;
+  if (bytes >= sizeof head && bytes <= kFrameBytes) {
+    std::memcpy(&head, slot.room, sizeof head);
+    if (head.bytes == bytes - sizeof head) {
+      arrived(head, {slot.room + sizeof head, static_cast<size_t>(head.bytes)});
+    }
+  }
 }
 
 FabricFrames::Slot& FabricFrames::slot_of(void* context) {

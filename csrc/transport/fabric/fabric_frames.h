@@ -58,6 +58,7 @@ class FabricFrames final : public messages::Frames {
   static constexpr uint32_t kReceives = UINT32_MAX;
 
   Slot& slot_of(void* context);
+  void take(const Slot& slot, size_t bytes, const Arrived& arrived);
   void has_left(Slot& slot);
   void post(Slot& slot);
   void end_failed();

@@ -58,14 +58,14 @@ void Mail::know(uint32_t rank, uint32_t size, const std::vector<Neighbour>& neig
   }
   rank_ = rank;
   size_ = size;
+  controls_leaving_.resize(size);
 }
 
 Channel& Mail::channel(uint64_t id) {
-  auto& found = channels_[id];
-  if (!found) {
-    found = std::make_unique<Channel>(id, size_);
-  }
-  return *found;
+  const auto place = channels_.find(id);
+  return place != channels_.end()
+             ? *place->second
+             : *channels_.emplace(id, std::make_unique<Channel>(id, size_)).first->second;
 }
 
 Channel& Mail::open(uint64_t id) {
@@ -130,7 +130,8 @@ void Mail::queue(uint32_t rank, FrameHead head, ConstBytes bytes) {
 bool Mail::send_controls() {
   return std::erase_if(controls_, [&](const Control& control) {
            try {
-             return frames_->send(control.rank, control.head, control.bytes, controls_leaving_);
+             return frames_->send(control.rank, control.head, control.bytes,
+                                  controls_leaving_[control.rank]);
            } catch (const base::TransportError&) {  // it is past hearing
              return true;
            }
@@ -152,7 +153,7 @@ bool Mail::all_gone() {
     return false;
   }
   for (uint32_t r = 0; r < size_; ++r) {
-    if (frames_->under_way(r) > 0 && !is_past(r)) {
+    if (controls_leaving_[r] > 0 && !is_past(r)) {
       return false;
     }
   }

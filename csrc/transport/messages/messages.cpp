@@ -465,8 +465,11 @@ void Messages::wait(const HasEnded& has_ended, const Awaited& awaited) {
   const auto call = [&] { return frame_name(channel_->kind); };
   const auto absent = [&] {
     std::vector<uint32_t> ranks = awaited();
+    if (!ranks.empty()) {
+      return ranks;
+    }
     for (const Outgoing& one : outgoing_) {
-      if (ranks.empty() && !(one.all && channel_->has_sent(one.rank))) {
+      if (!(one.all && channel_->has_sent(one.rank)) && !std::ranges::count(ranks, one.rank)) {
         ranks.push_back(one.rank);
       }
     }

@@ -27,6 +27,16 @@ from gear.errors import GearError, InvalidArgument, TransportError
 log = logging.getLogger("gear")
 T = TypeVar("T")
 
+# Of libfabric's tcp, called net in 1.16 and 1.17, where nobody has set them; it reads them once.
+TCP = {
+    # 1,024 buffers for what nobody has asked for yet: 17 MiB a rank by its own default, so 2. Longer
+    # messages pass.
+    "FI_TCP_MAX_RX_SIZE": "1024",
+    # Of a message that a full socket takes nothing of, up to 9,000 bytes wait, by its own default,
+    # for the next call of a rank that may make none, and are said to have left.
+    "FI_TCP_STAGING_SBUF_SIZE": "0",
+    "FI_NET_STAGING_SBUF_SIZE": "0",
+}
 MOST_BY_MEMORY = 1024  # ranks of a node that shared_memory carries
 SLOW = "a rank does not answer"
 # In which the operator names the network interface: libfabric goes by these itself,
@@ -224,6 +234,8 @@ def _place(
     first = members[0]
     launch = f"{first.host} {first.pid} {first.start_time} {master}"
     token = int.from_bytes(hashlib.sha256(launch.encode()).digest()[:8], "little")
+    for name, value in TCP.items():
+        os.environ.setdefault(name, value)
     try:
         place = _core.FabricPlace(token, interface)
     except GearError as error:
