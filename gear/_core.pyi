@@ -273,6 +273,13 @@ class Transport:
         bytes come, by rank: other ones are an error, and where none come no message is sent.
         All ranks know them, or none does. Collective.
         """
+    def exchange_sparse(
+        self, to: collections.abc.Sequence[bytes], from_: collections.abc.Sequence[bool]
+    ) -> list[bytes]:
+        """
+        The same where ranks know who sends whom something, and nobody how much: from_[r],
+        whether rank r has bytes for this one. Pairs that have nothing send no message.
+        """
     def look(self) -> None:
         """
         Raises TransportError where the group has failed, as far as this rank can tell at once.

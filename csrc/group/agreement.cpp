@@ -1,6 +1,7 @@
 #include "group/agreement.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -43,22 +44,17 @@ Agreement::Agreement(Peers& peers, const select::SamplerOptions& sampler,
 Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
                                   std::vector<std::byte>& offers) {
   std::exception_ptr error = terms.error;
+  told_ = false;
+  if (expects_updates_) {
+    tell_updates(error);
+  }
   exchange(terms, error, offer_bytes, offer, offers);
-  const auto any = [&](Ready::Flag flag) {
-    return std::ranges::any_of(ranks_,
-                               [flag](const Ready& one) { return (one.flags & flag) != 0; });
-  };
+  expects_updates_ = any(Ready::kKeptUpdates) || any(Ready::kToldUpdates);
   if (any(Ready::kKeptUpdates)) {
     {
       const EndDraw end(shard_);
     }
-    try {
-      peers_.exchange_updates(control_);
-    } catch (const base::TransportError&) {
-      throw;
-    } catch (...) {  // of this rank's GPU, after its part of the exchange: the others are told
-      error = error ? error : std::current_exception();
-    }
+    tell_updates(error);
     exchange(terms, error, offer_bytes, offer, offers);
   }
   if (!offers_compare()) {
@@ -94,6 +90,29 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
     raise_largest();
   }
   return Round::kDrawn;
+}
+
+bool Agreement::any(Ready::Flag flag) const {
+  return std::ranges::any_of(ranks_, [flag](const Ready& one) { return (one.flags & flag) != 0; });
+}
+
+uint64_t Agreement::room() const {
+  uint32_t most = 0;
+  for (const Ready& one : ranks_) {
+    most = std::max(most, one.room_bits);
+  }
+  return most == 0 || most > 64 ? 0 : uint64_t{1} << (most - 1);
+}
+
+void Agreement::tell_updates(std::exception_ptr& error) {
+  told_ = told_ || peers_.num_kept() > 0;
+  try {
+    peers_.exchange_updates(control_);
+  } catch (const base::TransportError&) {
+    throw;
+  } catch (...) {  // of this rank's GPU, after its part of the exchange: the others are told
+    error = error ? error : std::current_exception();
+  }
 }
 
 // Whether what all ranks offer is by one scale, if that matters.
@@ -186,8 +205,9 @@ Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
               flag(!terms.allowed, Ready::kHeldBack) |
               flag(shard_.rate_limiter().active(), Ready::kLimited) |
               flag(terms.out_of_time, Ready::kOutOfTime) | flag(no_memory, Ready::kNoMemory) |
-              flag(error && !no_memory, Ready::kFailed),
-          index.state().max_priority, index.state().max_weight, 0, terms.beta};
+              flag(error && !no_memory, Ready::kFailed) | flag(told_, Ready::kToldUpdates),
+          index.state().max_priority, index.state().max_weight,
+          static_cast<uint32_t>(std::bit_width(terms.room)), terms.beta};
 }
 
 }  // namespace gear::group

@@ -13,9 +13,10 @@ namespace gear::group {
 /// Whether the ranks of a group may draw a batch, and what everybody offers to it: one message of
 /// 24 bytes and the offer from every rank to every other.
 ///
-///     lock ── settle ── begin_draw ── offer ── unlock ── allgather ── verdict
-///        ▲                                                  │ some rank has kept updates
-///        └────────────────── updates to their owners ◄──────┘ (once)
+///     updates to their owners ── lock ── settle ── begin_draw ── offer ── unlock ── allgather
+///     (if some rank had any        ▲                                      some rank │  │ verdict
+///      before the last batch)      │                                   has kept any │  ▼
+///                                  └─────────────── updates to their owners ◄──────┘ (once)
 class Agreement {
  public:
   enum class Round : uint8_t {
@@ -31,6 +32,7 @@ class Agreement {
     bool out_of_time;                    ///< it waits no longer for the others'
     std::exception_ptr error = nullptr;  ///< why it cannot have one, as no memory; null: it can
     double beta = 0;                     ///< of importance weights; 0 for laws without
+    uint64_t room = 0;                   ///< GroupMover::wanted_room(): a power of two, or 0
   };
   /// Writes what this rank offers. Under the shard's lock; what it throws counts as Terms::error.
   using MakeOffer = std::function<void(store::Index& index, std::span<std::byte> offer)>;
@@ -52,6 +54,8 @@ class Agreement {
   /// out.
   Round agree(const Terms& terms, uint64_t offer_bytes, const MakeOffer& offer,
               std::vector<std::byte>& offers);
+  /// The most that a rank said of Terms::room.
+  uint64_t room() const;
 
  private:
   /// What a rank says before its offer.
@@ -64,12 +68,13 @@ class Agreement {
       kOutOfTime = 16,
       kNoMemory = 32,
       kFailed = 64,
+      kToldUpdates = 128,  ///< just before this message
     };
 
     uint32_t flags;
     float largest;         ///< priority of steps seen so far
     float largest_weight;  ///< and of episodes' own
-    uint32_t zero;         ///< no indeterminate bytes on the wire
+    uint32_t room_bits;    ///< width of Terms::room
     double beta;
   };
 
@@ -77,6 +82,8 @@ class Agreement {
   bool offers_compare() const;
   void raise_largest() const;
   void check_all_can() const;
+  bool any(Ready::Flag flag) const;
+  void tell_updates(std::exception_ptr& error);
 
   void exchange(const Terms& terms, std::exception_ptr& error, uint64_t offer_bytes,
                 const MakeOffer& offer, std::vector<std::byte>& offers);
@@ -90,7 +97,9 @@ class Agreement {
   Updates updates_;
   std::vector<std::byte> own_;  ///< message; kept for its memory, as what follows
   std::vector<std::byte> all_;
-  std::vector<Ready> ranks_;  ///< what they said
+  std::vector<Ready> ranks_;      ///< what they said
+  bool told_ = false;             ///< this rank's updates, before what it says next
+  bool expects_updates_ = false;  ///< as on all ranks: some had any before the last batch
 };
 
 /// Ends the draw that is out on a shard, at the end of its scope; without the lock.

@@ -50,6 +50,25 @@ std::span<const AssignedRun> Assignment::runs(std::span<const uint64_t> counts, 
   return runs_;
 }
 
+void Assignment::sources(std::span<const uint64_t> counts, uint32_t consumer,
+                         std::vector<uint8_t>& out) {
+  divide(counts);
+  out.assign(nodes_.size(), 0);
+  const auto overlap = [](const Stretch& one, const Stretch& other) {
+    return std::max(one.begin, other.begin) <
+           std::min(one.begin + one.size, other.begin + other.size);
+  };
+  const Part& own = parts_[consumer];
+  for (size_t o = 0; o < nodes_.size(); ++o) {
+    const Part& part = parts_[o];
+    out[o] = (nodes_[o] == nodes_[consumer] && overlap(part.surplus, own.lack)) ||
+                     overlap(part.left_surplus, own.left_lack)
+                 ? 1
+                 : 0;
+  }
+  out[consumer] = own.kept > 0 ? 1 : 0;
+}
+
 void Assignment::divide(std::span<const uint64_t> counts) {
   const uint64_t items = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   GEAR_CHECK(items <= UINT32_MAX);  // draws and places are of 32 bits
@@ -104,6 +123,8 @@ void Deal::deal(const select::GroupDraw& draw) {
     which_[c].clear();
     places_[c].clear();
   }
+  sources_.resize(which_.size());
+  targets_.resize(which_.size());
   if (by_number()) {
     deal_by_number(draw);
   } else {
@@ -117,6 +138,10 @@ void Deal::deal_by_counts(const select::GroupDraw& draw) {
       give(run.consumer, run.first + i, run.place + i);
     }
   }
+  for (size_t c = 0; c < which_.size(); ++c) {
+    targets_[c] = which_[c].empty() ? 0 : 1;
+  }
+  assignment_.sources(draw.counts, rank_, sources_);
 }
 
 // Draws go to the ranks in their order.
@@ -132,6 +157,11 @@ void Deal::deal_by_number(const select::GroupDraw& draw) {
     }
     give(consumer, i, static_cast<uint32_t>(draw.own_draws[i] - begin));
   }
+  // Counts do not tell whose draws a consumer's numbers are: who has any sends to each.
+  for (size_t o = 0; o < which_.size(); ++o) {
+    sources_[o] = draw.counts[o] > 0 ? 1 : 0;
+  }
+  std::ranges::fill(targets_, draw.counts[rank_] > 0 ? uint8_t{1} : uint8_t{0});
 }
 
 void Deal::give(uint32_t consumer, uint32_t own, uint32_t place) {

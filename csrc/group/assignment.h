@@ -61,6 +61,8 @@ class Assignment {
   /// what goes to others; none is empty. `counts`: draws by owner. O(ranks). Valid until the next
   /// call.
   std::span<const AssignedRun> runs(std::span<const uint64_t> counts, uint32_t owner);
+  /// By owner: 1 where `consumer` receives any of its draws. O(ranks).
+  void sources(std::span<const uint64_t> counts, uint32_t consumer, std::vector<uint8_t>& out);
 
  private:
   /// Where draws, or the places that are free for them, lie among those of several ranks.
@@ -98,6 +100,10 @@ class Deal {
   /// By consumer: its items among the rank's draws, and their places in its batch; both ascend.
   const std::vector<std::vector<uint32_t>>& which() const { return which_; }
   const std::vector<std::vector<uint32_t>>& places() const { return places_; }
+  /// By owner: 1 where any of its draws may be this rank's; of locality="first", are.
+  const std::vector<uint8_t>& sources() const { return sources_; }
+  /// By consumer: 1 where it takes this rank for one of its sources.
+  const std::vector<uint8_t>& targets() const { return targets_; }
 
  private:
   void deal_by_counts(const select::GroupDraw& draw);
@@ -109,6 +115,8 @@ class Deal {
   Locality locality_;
   std::vector<std::vector<uint32_t>> which_;
   std::vector<std::vector<uint32_t>> places_;
+  std::vector<uint8_t> sources_;
+  std::vector<uint8_t> targets_;
 };
 
 }  // namespace gear::group

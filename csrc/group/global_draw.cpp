@@ -70,10 +70,12 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
     return Round::kEpochEnd;
   }
   out.items = share_of(draw_.items, peers_.size(), peers_.rank());
-  out.most_bytes = writer_.most_bytes(out.items);
   out.beta = draw_.beta;
+  out.room = agreement_.room();
   out.least = draw_.least;
   deal_.deal(draw_);
+  out.targets = deal_.targets();
+  out.sources = deal_.sources();
   write_parcels(out);
   shard_.pages().flush();
   draw.commit(out.items, taken, &out.read);

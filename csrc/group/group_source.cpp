@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/errors.h"
@@ -15,6 +16,23 @@
 namespace gear::group {
 
 using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// And no interrupt of the thread that waits.
+bool is_error(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const base::Error&) {
+    return true;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 struct GroupSource::Share : deliver::Job {
   enum class State : uint8_t {
@@ -49,7 +67,14 @@ GroupSource::GroupSource(LoaderParts parts)
     draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
                                          access_.told(), *control_);
   });
-  thread_ = base::OwnThread("gear-group", [this] { run(); });
+  // As on one rank: a small batch is filled by the time another thread would wake up.
+  by_caller_ =
+      !by_kernels_ && options_.device < 0 && facts_.layout->bytes < options_.hand_over_bytes;
+  if (by_caller_) {
+    ended_ = true;
+  } else {
+    thread_ = base::OwnThread("gear-group", [this] { run(); });
+  }
 }
 
 GroupSource::~GroupSource() {
@@ -132,7 +157,9 @@ GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& term
   job.readers.clear();
   GlobalDraw::Round round{};
   try {
-    round = draw_->draw(terms, job.drawn, job.taken);
+    Agreement::Terms with_room = terms;
+    with_room.room = mover_->wanted_room();
+    round = draw_->draw(with_room, job.drawn, job.taken);
   } catch (const base::InvalidArgument&) {
     job.outcome = deliver::Job::Outcome::kFailed;
     job.error = std::current_exception();
@@ -146,6 +173,14 @@ GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& term
   }
   job.number = drawn_++;
   job.state = Share::State::kDrawn;
+  if (by_caller_) {
+    carry_out(job);
+    end_readings(0);
+    if (job.error && !is_error(job.error)) {
+      std::rethrow_exception(job.error);  // now, whatever batch is delivered next
+    }
+    return GlobalDraw::Round::kDrawn;
+  }
   {
     const std::lock_guard guard(mutex_);
     queue_.push_back(&job);
@@ -159,10 +194,8 @@ void GroupSource::run() {
   for (;;) {
     // A GPU gathers a batch while the next one is prepared.
     while (!reading_.empty() && (queue_.empty() || reading_.size() > 1)) {
-      Reading reading = std::move(reading_.front());
-      reading_.pop_front();
       guard.unlock();
-      end_reading(reading);
+      end_readings(reading_.size() - 1);
       guard.lock();
     }
     changed_.wait(guard, [&] { return stop_ || !queue_.empty(); });
@@ -174,25 +207,39 @@ void GroupSource::run() {
     Share& job = *queue_.front();
     queue_.pop_front();
     guard.unlock();
-    if (!failure_) {
-      try {
-        prepare(job);
-      } catch (const base::TransportError&) {
-        failure_ = std::current_exception();
-      } catch (...) {
-        // For good: this rank is out of step with the others.
-        failure_ = std::current_exception();
-        lost_ = true;
-      }
-    }
-    if (job.drawn.read.open()) {  // others may have been told of the pages all the same
-      reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
-    }
-    const bool to_exchange = !failure_ && access_.messages && mover_->on_stream();
+    carry_out(job);
     guard.lock();
-    job.error = failure_;
-    job.state = to_exchange ? Share::State::kGathering : Share::State::kReady;
-    changed_.notify_all();
+  }
+}
+
+void GroupSource::carry_out(Share& job) {
+  if (!failure_) {
+    try {
+      prepare(job);
+    } catch (const base::TransportError&) {
+      failure_ = std::current_exception();
+    } catch (...) {
+      // For good: this rank is out of step with the others.
+      failure_ = std::current_exception();
+      lost_ = true;
+    }
+  }
+  if (job.drawn.read.open()) {  // others may have been told of the pages all the same
+    reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
+  }
+  const bool to_exchange = !failure_ && access_.messages && mover_->on_stream();
+  const std::lock_guard guard(mutex_);
+  job.error = failure_;
+  job.state = to_exchange ? Share::State::kGathering : Share::State::kReady;
+  changed_.notify_all();
+}
+
+// Of the batches so far, but for the last so many.
+void GroupSource::end_readings(size_t but) {
+  while (reading_.size() > but) {
+    Reading reading = std::move(reading_.front());
+    reading_.pop_front();
+    end_reading(reading);
   }
 }
 
@@ -217,25 +264,27 @@ void GroupSource::prepare(Share& job) {
     }
   }
   shard_.pages().wait();  // peers read them without this GPU's stream
-  const auto received = exchange_parcels(*data_, job.drawn);
   mover_->begin(job.batch);
+  mover_->make_room(job.drawn.room);
+  for (uint32_t c = 0; c < ranks; ++c) {
+    Parcel& parcel = job.drawn.parcels[c];
+    if (c != rank && !access_.reads(c, rank) && parcel.items > 0) {
+      mover_->pack(c, parcel);
+    }
+  }
+  const auto received = exchange_parcels(*data_, job.drawn);
   job.batch.layout = facts_.layout;
   job.batch.path = facts_.path;
   job.assembly->begin(job.batch, job.drawn.items);
   for (uint32_t o = 0; o < ranks; ++o) {
-    job.assembly->add(o, received[o]);
+    if (!received[o].empty()) {
+      job.assembly->add(o, received[o]);
+    }
   }
   job.assembly->finish();
   select::set_importance(job.drawn.beta, job.drawn.least,
                          {job.batch.at<float>(facts_.layout->probabilities), job.drawn.items},
                          {job.batch.at<float>(facts_.layout->weights), job.drawn.items});
-  for (uint32_t c = 0; c < ranks; ++c) {
-    const Parcel& parcel = job.drawn.parcels[c];
-    if (c == rank || access_.by_run() || access_.reads(c, rank) || parcel.items == 0) {
-      continue;
-    }
-    mover_->pack(c, parcel.plan, parcel.rows);
-  }
   const Clock::time_point start = Clock::now();
   mover_->gather(job.number, *job.assembly, job.batch, access_.messages);
   if (!by_kernels_) {

@@ -29,7 +29,8 @@ namespace gear::group {
 ///
 /// The first line is collective on `control`, the second on `data`: two transports, since the
 /// threads have no order between them. options.batch_size is the rank's. A source of every rank is
-/// made, asked and closed in the same order.
+/// made, asked and closed in the same order. Batches of less than options.hand_over_bytes in the
+/// host's memory are carried out by draw() itself, and there is no own thread.
 ///
 /// The states of a batch, each left in the thread above it:
 ///
@@ -72,6 +73,9 @@ class GroupSource final : public deliver::Source {
   GlobalDraw::Round attempt(Share& job, const GlobalDraw::Terms& terms);
   void run();
   void stop();
+  /// The rest of a drawn batch.
+  void carry_out(Share& job);
+  void end_readings(size_t but);
   void end_reading(Reading& reading);
   void prepare(Share& job);
 
@@ -83,13 +87,14 @@ class GroupSource final : public deliver::Source {
   std::unique_ptr<transport::Transport> data_;
   std::unique_ptr<GroupMover> mover_;
   bool by_kernels_ = false;  ///< a GPU gathers
+  bool by_caller_ = false;   ///< there is no own thread: draw() carries batches out
   PageAccess access_;
   uint64_t pack_below_;
   std::shared_ptr<ReadBoard> board_;
   std::unique_ptr<GlobalDraw> draw_;
   uint64_t drawn_ = 0;  ///< batches to gather; of the caller's thread
 
-  /// Of the own thread:
+  /// Of the own thread, or the caller's:
   std::deque<Reading> reading_;
   std::vector<std::shared_ptr<const ReadersEnd>> ends_;
   std::exception_ptr failure_;     ///< the first, which ends the source's part in the group

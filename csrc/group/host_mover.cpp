@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
+#include "base/errors.h"
+#include "base/threads/fence.h"
 #include "base/threads/thread_pool.h"
 #include "deliver/block_pool.h"
 #include "gather/gather_cpu.h"
 #include "group/mover.h"
 #include "group/parcels/parcel_arena.h"
+#include "group/parcels/parcel_format.h"
 #include "group/remote_rows.h"
-#include "transport/typed.h"
 
 namespace gear::group {
 namespace {
@@ -19,7 +23,7 @@ class HostMover final : public GroupMover {
       : parts_(std::move(parts)),
         stage_(std::move(stage)),
         pool_(base::ThreadPool::shared()),
-        sent_(parts_.peers.size()) {
+        readers_(parts_.peers.size()) {
     if (parts_.reader) {
       remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
     } else if (parts_.in_arena) {
@@ -37,6 +41,14 @@ class HostMover final : public GroupMover {
   void acquire(plan::Batch& batch) override { batch.block = deliver::bytes_of(blocks_->acquire()); }
   void begin(plan::Batch&) override {}
 
+  uint64_t wanted_room() const override { return arena_ ? arena_->wanted() : 0; }
+
+  void make_room(uint64_t bytes) override {
+    if (arena_) {
+      arena_->make(bytes);
+    }
+  }
+
   void fill(plan::Batch& batch, std::span<const std::byte> bytes) override {
     acquire(batch);
     std::memcpy(batch.block.get(), bytes.data(), bytes.size());
@@ -45,13 +57,25 @@ class HostMover final : public GroupMover {
     }
   }
 
-  void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) override {
-    if (!arena_) {
-      sent_[consumer].resize(rows.bytes);
+  void pack(uint32_t consumer, Parcel& parcel) override {
+    if (remote_) {
+      readers_[consumer] = 1;
+      return;
     }
-    std::byte* const out = arena_ ? arena_->place(consumer, rows.bytes) : sent_[consumer].data();
-    gather::pack_cpu(parts_.peers[parts_.rank].host, parts_.pages, *parts_.layout, plan, rows, out,
-                     pool_);
+    if (parcel.rows.bytes == 0) {
+      return;
+    }
+    std::byte* out = nullptr;
+    if (const auto place = arena_ ? arena_->place(parcel.rows.bytes) : std::nullopt) {
+      readers_[consumer] = 1;
+      put_rows_at(parcel, *place);
+      out = arena_->at(*place);
+    } else {
+      out = room_behind(parcel);
+    }
+    gather::pack_cpu(parts_.peers[parts_.rank].host, parts_.pages, *parts_.layout, parcel.plan,
+                     parcel.rows, out, pool_);
+    base::store_fence();  // the rows, before what says that they are there
   }
 
   void gather(uint64_t, const BatchAssembly& assembly, plan::Batch& batch, bool messages) override {
@@ -70,9 +94,18 @@ class HostMover final : public GroupMover {
 
   void exchange(uint64_t, const BatchAssembly& assembly, plan::Batch& batch) override {
     if (remote_) {
-      read(assembly, batch);
+      remote_->begin();
+      for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
+        if (parts_.peers[o].host == nullptr) {
+          remote_->add(o, assembly.plan(o));
+        }
+      }
+      remote_->finish(batch, pool_);
     } else {
-      receive(assembly, batch);
+      unpack(assembly, batch);
+    }
+    if (remote_ || arena_) {
+      tell_read(assembly);
     }
     if (stage_) {
       stage_->send(batch);
@@ -80,44 +113,58 @@ class HostMover final : public GroupMover {
   }
 
  private:
-  void read(const BatchAssembly& assembly, plan::Batch& batch) {
-    remote_->begin();
-    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
-      if (parts_.peers[o].host == nullptr) {
-        remote_->add(o, assembly.plan(o));
+  void unpack(const BatchAssembly& assembly, plan::Batch& batch) {
+    std::vector<ParcelArena::Piece> pieces;
+    for (uint32_t o = 0; arena_ && o < parts_.peers.size(); ++o) {
+      if (assembly.rows_at(o) < kRowsBehind) {
+        pieces.push_back({o, assembly.rows_at(o), assembly.packed(o).bytes});
       }
     }
-    remote_->finish(batch, pool_);
-    // From here on the owners may write the pages again.
-    static_cast<void>(transport::allgather(parts_.data, uint8_t{1}));
+    const std::span<const ConstBytes> read =
+        arena_ ? arena_->read(pieces) : std::span<const ConstBytes>();
+    size_t next = 0;
+    for (uint32_t o = 0; o < parts_.peers.size(); ++o) {
+      const plan::PackedRows& rows = assembly.packed(o);
+      if (rows.bytes == 0) {
+        continue;
+      }
+      const bool is_read = arena_ && assembly.rows_at(o) < kRowsBehind;
+      const ConstBytes came = is_read ? read[next++] : assembly.rows_behind(o);
+      if (came.size() != rows.bytes) {
+        throw base::TransportError(base::cat(
+            "[loader] rank ", o, " sends ", came.size(), " bytes of rows, of which ", rows.bytes,
+            " are to come: ranks of one group must run the same build with the same loader"));
+      }
+      gather::unpack_cpu(came.data(), rows, parts_.pages, assembly.plan(o), batch, pool_);
+    }
   }
 
-  void receive(const BatchAssembly& assembly, plan::Batch& batch) {
-    std::vector<uint64_t> bytes(parts_.peers.size());
-    for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
-      bytes[r] = assembly.packed(r).bytes;
-    }
-    const std::vector<ConstBytes> to(sent_.begin(), sent_.end());
-    const std::span<const ConstBytes> arrived =
-        arena_ ? arena_->fetch(bytes) : parts_.data.exchange(to, bytes);
-    for (uint32_t r = 0; r < parts_.peers.size(); ++r) {
-      if (!arrived[r].empty()) {
-        gather::unpack_cpu(arrived[r].data(), assembly.packed(r), parts_.pages, assembly.plan(r),
-                           batch, pool_);
+  // From here on the owners may write over what this rank has read.
+  void tell_read(const BatchAssembly& assembly) {
+    static constexpr std::byte kRead{1};
+    std::vector<ConstBytes> to(parts_.peers.size());
+    for (uint32_t o = 0; o < to.size(); ++o) {
+      const bool read = remote_ ? parts_.peers[o].host == nullptr && assembly.items(o) > 0
+                                : assembly.rows_at(o) < kRowsBehind;
+      if (read) {
+        to[o] = {&kRead, 1};
       }
     }
-    for (std::vector<std::byte>& one : sent_) {
-      one.clear();
+    std::vector<uint64_t> sizes(readers_.begin(), readers_.end());
+    parts_.data.exchange(to, sizes);
+    std::ranges::fill(readers_, uint8_t{0});
+    if (arena_) {
+      arena_->clear();
     }
   }
 
   MoverParts parts_;
   std::unique_ptr<RemoteRows> remote_;  // null: rows come packed
-  std::unique_ptr<ParcelArena> arena_;  // null: those by message
+  std::unique_ptr<ParcelArena> arena_;  // null: those with their parcels
   std::unique_ptr<deliver::Stage> stage_;
   base::ThreadPool& pool_;
   std::shared_ptr<deliver::HostBlockPool> blocks_;
-  std::vector<std::vector<std::byte>> sent_;  // by consumer, until exchanged
+  std::vector<uint8_t> readers_;  // by consumer: 1 where it reads rows of this rank one-sided
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "deliver/stage.h"
 #include "group/page_access.h"
 #include "group/parcels/batch_assembly.h"
+#include "group/parcels/parcel_writer.h"
 #include "transport/device_transport.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/transport.h"
@@ -17,11 +18,13 @@ namespace gear::group {
 /// Moves the rows of batches over many ranks, to host memory or to a GPU. One batch after the
 /// other, in the order of their numbers (0, 1, ...), the same on every rank:
 ///
-///   acquire ── begin ── pack(c), for every rank c that receives rows by message ── gather
-///           ── wait_read ── exchange             (not where every rank reads every other's pages)
+///   acquire ── begin ── pack(c), for every rank c that does not read the own pages by pointer
+///           ── parcels to their consumers ── gather ── wait_read
+///           ── exchange                          (not where every rank reads every other's pages)
 ///
 /// Where there is a reader, no rank packs: exchange() reads the rows out of their owners' pages.
-/// Where rows are packed in an arena, it reads them there. Either returns when all ranks have read.
+/// Where rows are packed in an arena, it reads them there. Either returns when those that read this
+/// rank's have done so.
 ///
 /// Called by the source's own thread; acquire() by that of next(), and exchange() too where
 /// on_stream(): there it only enqueues work, at the call that delivers the batch before, which is a
@@ -39,8 +42,15 @@ class GroupMover {
   virtual void begin(plan::Batch& batch) = 0;
   /// Gives `batch` a block that holds these bytes of one: a resumed batch, filled.
   virtual void fill(plan::Batch& batch, std::span<const std::byte> bytes) = 0;
-  /// Packs rows of the own shard, which `plan` names, for rank `consumer`.
-  virtual void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) = 0;
+  /// Bytes that it would like every rank to read of it one-sided, so that batches like the largest
+  /// so far find room there; 0: none. Any thread.
+  virtual uint64_t wanted_room() const { return 0; }
+  /// So many have it from here on: the most that any rank wanted. Collective over the parts'
+  /// `data`.
+  virtual void make_room(uint64_t) {}
+  /// Packs the rows of the own shard that go with a parcel for rank `consumer`, and puts into the
+  /// parcel where it finds them.
+  virtual void pack(uint32_t consumer, Parcel& parcel) = 0;
   /// Moves what lies in own and peers' pages into the data of `batch`, and its padding. Without
   /// `messages` to come the batch may be delivered from then on, and is filled when
   /// batch.delivery says so (null: now).
@@ -48,9 +58,9 @@ class GroupMover {
                       bool messages) = 0;
   /// Returns when nothing reads pages any more for the batches up to `number`.
   virtual void wait_read(uint64_t number) = 0;
-  /// Sends what was packed for batch `number`, receives what comes packed for this rank, or reads
-  /// what it is told of, and moves that into the data of `batch`, which may be delivered from then
-  /// on.
+  /// Brings the rows of batch `number` that others have for this rank, and did not come with their
+  /// parcels, sends what it packed for them, and moves what came into the data of `batch`, which
+  /// may be delivered from then on.
   virtual void exchange(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch) = 0;
 };
 

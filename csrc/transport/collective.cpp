@@ -57,6 +57,26 @@ void check_exchange(uint32_t rank, uint32_t size, std::span<const ConstBytes> to
   }
 }
 
+void check_sparse(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
+                  std::span<const uint8_t> from) {
+  if (to.size() != size || from.size() != size) {
+    throw base::InvalidArgument(base::cat("[transport] exchange_sparse with ", to.size(),
+                                          " entries to send and ", from.size(),
+                                          " ranks to hear of: give one for each of ", size,
+                                          " ranks, of which this one is rank ", rank));
+  }
+}
+
+std::vector<uint64_t> some_sizes(uint32_t rank, std::span<const ConstBytes> to,
+                                 std::span<const uint8_t> from) {
+  std::vector<uint64_t> sizes(from.size());
+  for (uint32_t r = 0; r < from.size(); ++r) {
+    sizes[r] = from[r] != 0 ? kSome : 0;
+  }
+  sizes[rank] = to[rank].size();
+  return sizes;
+}
+
 std::string ranks_text(std::span<const uint32_t> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   const size_t named = ranks.size() > kMaxNamed + 1 ? kMaxNamed : ranks.size();
@@ -123,7 +143,8 @@ std::string other_size_text(uint32_t sender, uint64_t sent, uint32_t receiver, u
 std::string other_size_text(uint32_t sender, std::string_view sent, uint32_t receiver,
                             uint64_t expected, std::string_view call) {
   return base::cat("[transport] ", call, ": rank ", sender, " gives ", sent, " bytes, rank ",
-                   receiver, " expects ", expected, " of it: both must know the same size");
+                   receiver, " expects ", expected == kSome ? "some" : std::to_string(expected),
+                   " of it: both must know the same size");
 }
 
 }  // namespace gear::transport

@@ -22,9 +22,20 @@ void check_allgather(uint32_t size, ConstBytes mine, Bytes all);
 void check_exchange(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
                     std::span<const uint64_t> sizes);
 
+/// The same of exchange_sparse.
+void check_sparse(uint32_t rank, uint32_t size, std::span<const ConstBytes> to,
+                  std::span<const uint8_t> from);
+
+/// In place of a size: some bytes come, and nobody knows how many.
+inline constexpr uint64_t kSome = UINT64_MAX - 1;
+
+/// As sizes of an exchange: kSome of those that send this rank something.
+std::vector<uint64_t> some_sizes(uint32_t rank, std::span<const ConstBytes> to,
+                                 std::span<const uint8_t> from);
+
 /// Whether `bytes` may come from rank r where `sizes` are expected.
 inline bool is_expected(std::span<const uint64_t> sizes, uint32_t r, uint64_t bytes) {
-  return sizes.empty() || bytes == sizes[r];
+  return sizes.empty() || (sizes[r] == kSome ? bytes > 0 : bytes == sizes[r]);
 }
 
 /// "rank 2", "ranks 0, 2 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".

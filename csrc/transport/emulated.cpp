@@ -144,13 +144,12 @@ class Emulated final : public Forwarding {
   using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override {
-    const std::span<const ConstBytes> came = inner_.exchange(to, sizes);
-    const Load given = load_of(to, sizes.empty());
-    const Curve::Reading giving = meter_.exchange(given);
-    const Curve::Reading getting = meter_.exchange(load_of(came, sizes.empty()));
-    meter_.count(Counted::kExchange, given, getting.seconds > giving.seconds ? getting : giving,
-                 inner_);
-    return came;
+    return counted(to, inner_.exchange(to, sizes), sizes.empty());
+  }
+
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override {
+    return counted(to, inner_.exchange_sparse(to, from), false);
   }
 
   std::unique_ptr<Transport> duplicate() override {
@@ -172,6 +171,16 @@ class Emulated final : public Forwarding {
   std::unique_ptr<RollCall> roll_call() override { return inner_.roll_call(); }
 
  private:
+  std::span<const ConstBytes> counted(std::span<const ConstBytes> to,
+                                      std::span<const ConstBytes> came, bool sends_each) {
+    const Load given = load_of(to, sends_each);
+    const Curve::Reading giving = meter_.exchange(given);
+    const Curve::Reading getting = meter_.exchange(load_of(came, sends_each));
+    meter_.count(Counted::kExchange, given, getting.seconds > giving.seconds ? getting : giving,
+                 inner_);
+    return came;
+  }
+
   // Of entries by rank, without the own one.
   Load load_of(std::span<const ConstBytes> entries, bool sends_each) const {
     Load load;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "transport/collective.h"
 #include "transport/transport.h"
 
 namespace gear::transport {
@@ -23,7 +24,7 @@ class Inbox {
   void begin(std::span<const uint64_t> sizes) {
     for (size_t r = 0; r < rooms_.size(); ++r) {
       rooms_[r].used = 0;
-      if (!sizes.empty()) {
+      if (!sizes.empty() && sizes[r] != kSome) {
         rooms_[r].reserve(sizes[r]);
       }
     }

@@ -20,6 +20,33 @@ std::vector<uint32_t> Transport::present(double) {
 
 std::unique_ptr<RemoteMemory> Transport::expose(Bytes) { return nullptr; }
 
+// Sizes are in memory of the caller's, and so are those that came once they are copied.
+std::span<const ConstBytes> Transport::exchange_sparse(std::span<const ConstBytes> to,
+                                                       std::span<const uint8_t> from) {
+  check_sparse(rank(), size(), to, from);
+  std::vector<uint64_t> sent(size());
+  std::vector<uint64_t> sizes(size());
+  std::vector<ConstBytes> told(size());
+  for (uint32_t r = 0; r < size(); ++r) {
+    sent[r] = to[r].size();
+    if (r == rank()) {
+      continue;
+    }
+    sizes[r] = from[r] != 0 ? sizeof(uint64_t) : 0;
+    if (!to[r].empty()) {
+      told[r] = std::as_bytes(std::span(&sent[r], 1));
+    }
+  }
+  const std::span<const ConstBytes> came = exchange(told, sizes);
+  for (uint32_t r = 0; r < size(); ++r) {
+    if (sizes[r] != 0) {
+      std::memcpy(&sizes[r], came[r].data(), sizeof sizes[r]);
+    }
+  }
+  sizes[rank()] = to[rank()].size();
+  return exchange(to, sizes);
+}
+
 void Transport::allgather_among(std::span<const uint32_t> ranks, ConstBytes mine, Bytes all) {
   // Those that are not among them do not know how long the others' bytes are.
   const bool takes_part = std::ranges::binary_search(ranks, rank());

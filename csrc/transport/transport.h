@@ -57,6 +57,12 @@ class Transport {
   /// The same where nobody knows what comes: every rank sends one message to each.
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to) { return exchange(to, {}); }
 
+  /// The same where ranks know who sends whom something, and nobody how much: from[r] is 1 where
+  /// rank r has bytes for this one, at least one, else 0. Pairs that have nothing send no message.
+  /// That of the own rank says nothing. By two exchanges, where the transport has no better way.
+  virtual std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                                      std::span<const uint8_t> from);
+
   /// The ranks that make this call too within `wait_s`, this one among them: for those that are
   /// left after a failure. All, where the transport cannot tell. Throws TransportError.
   virtual std::vector<uint32_t> present(double wait_s);

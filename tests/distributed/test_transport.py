@@ -105,6 +105,12 @@ def test_bytes_reach_all_ranks(make, size):
             for sizes in (None, [scale * own] * size):
                 received = transport.exchange(sent, sizes)
                 assert received == [bytes([s + 1]) * (scale * own) for s in range(size)]
+            # Each third pair has nothing, and the others no size that is known.
+            to = [entry if (own + r) % 3 else b"" for r, entry in enumerate(sent)]
+            gives = [bool(scale * own and (s + own) % 3) for s in range(size)]
+            assert transport.exchange_sparse(to, gives) == [
+                bytes([s + 1]) * (scale * own) if gives[s] else b"" for s in range(size)
+            ]
         twin = transport.duplicate()
         assert (twin.rank, twin.size, twin.name) == (own, size, transport.name)
         return twin.allgather(bytes([own])), transport.allgather(bytes([own + 1]))
@@ -131,6 +137,8 @@ def test_arguments_are_checked(make):
             transport.exchange(to, sizes)
     with pytest.raises(ValueError, match="exchange with no sizes: give one for each of 1 ranks"):
         transport.exchange([b""], [])
+    with pytest.raises(ValueError, match="exchange_sparse with 1 entries to send and 2 ranks"):
+        transport.exchange_sparse([b""], [False, True])
     with pytest.raises(ValueError, match="sends itself 3 bytes and expects 4"):
         transport.exchange([b"abc"], [4])
     with pytest.raises(ValueError, match="a time-out of 0 s: more than 0"):

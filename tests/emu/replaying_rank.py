@@ -144,7 +144,7 @@ def check_bytes(batch: Batch, ranks: list[Drawn]) -> None:
     of_moved = rounds(batch, all_.moved)
     for call, names in {
         "allgather": ("agreement", "counts"),
-        "exchange": ("parcels", "rows"),
+        "exchange": ("parcels",),
     }.items():
         found = [one for one in of_moved if one.name in names]
         # What moved is of all batches, what comes with each of them of one.

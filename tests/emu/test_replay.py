@@ -67,11 +67,11 @@ def test_rounds_take_what_the_curves_say() -> None:
     assert math.isclose(of_exchange(CURVES, shape, 7, 7000).seconds, 3e-3 + 8000e-9)
     assert math.isclose(of_exchange(CURVES, emu.Shape(2), 1, 7000).seconds, 3e-3 + 14000e-9)
     one = estimate(Batch(shape, 1000, 160, "off"), 0.1, 0.2, CURVES)
-    assert [held.round.name for held in one.rounds] == ["agreement", "counts", "parcels", "rows"]
+    assert [held.round.name for held in one.rounds] == ["agreement", "counts", "parcels"]
     assert math.isclose(one.gather_s, 0.2 * 1.75)  # three of four rows are copied once more
     assert math.isclose(one.batch_s, 0.45 + one.exchange_s)
     assert one.basis == "published"
-    assert one.messages == 3 + 3 + 7 + 6  # each node's rank gives to the six of other nodes
+    assert one.messages == 3 + 3 + 7
     alone = estimate(Batch(emu.Shape(1), 1000, 160), 0.1, 0.2, CURVES)
     assert (alone.exchange_s, alone.messages, alone.basis) == (0, 0, "")
 
@@ -133,7 +133,7 @@ def test_the_table_and_its_file(locality, quick, tmp_path, capsys) -> None:
             int(messages),
             int(size),
         )
-    assert [len(row["rounds"]) for row in said["rows"]] == [0, 3, 4]
+    assert [len(row["rounds"]) for row in said["rows"]] == [0, 3, 3]
     assert not list(Path("/dev/shm").glob(f"*gear-emu-replay-{os.getpid()}*"))
 
 

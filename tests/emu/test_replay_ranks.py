@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from emu.replaying_rank import ROW_BYTES, check_bytes, draw, on_threads, summed
@@ -24,18 +25,14 @@ def test_threads_send_what_the_formula_says(shape, items, batches, locality) -> 
     batch = Batch(shape, items, ROW_BYTES, locality)
     ranks = on_threads(shape.ranks, shape.per_node, lambda group: draw(group, batch, batches, 3))
     check_bytes(batch, ranks)
-    all_, means = summed(ranks), {one.name: one for one in rounds(batch, expected(batch))}
-    spread = bytes_deviation(batch)
+    all_, mean = summed(ranks), expected(batch)
+    near_pairs, far_pairs = all_.near_pairs / batches, all_.far_pairs / batches
+    # Of pairs an upper bound with locality first; else a mean, of a deviation below its root.
+    beyond = 3 * math.sqrt(mean.far_pairs / batches) if locality == "off" else 0
+    assert far_pairs <= mean.far_pairs + beyond
+    mean = replace(mean, near_pairs=near_pairs, far_pairs=far_pairs)
+    means = {one.name: one for one in rounds(batch, mean)}
     found = {call: told[2] / batches for call, told in all_.tallies.items()}
     assert found["allgather"] == means["agreement"].bytes + means["counts"].bytes
-    told = {"rows": all_.far * ROW_BYTES / batches}
-    told["parcels"] = found["exchange"] - told["rows"]
-    for name, mean in means.items():
-        if name in told:
-            error = spread[name] / math.sqrt(batches)
-            assert abs(told[name] - mean.bytes) <= 3 * error, (name, told[name], mean.bytes, error)
-    # Of messages an upper bound with locality first; else a mean, of a deviation below its root.
-    rows = all_.far_pairs / batches
-    if shape.nodes > 1:
-        most = means["rows"].messages
-        assert rows <= most + (3 * math.sqrt(most / batches) if locality == "off" else 0)
+    error = bytes_deviation(batch)["parcels"] / math.sqrt(batches)
+    assert abs(found["exchange"] - means["parcels"].bytes) <= 3 * error, (means, error)

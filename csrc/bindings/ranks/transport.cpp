@@ -85,6 +85,25 @@ std::vector<py::bytes> exchange(Transport& self, const std::vector<py::bytes>& t
   return received;
 }
 
+std::vector<py::bytes> exchange_sparse(Transport& self, const std::vector<py::bytes>& to,
+                                       const std::vector<bool>& sends) {
+  std::vector<ConstBytes> sent;
+  for (const py::bytes& entry : to) {
+    sent.push_back(bytes_of(entry));
+  }
+  const std::vector<uint8_t> from(sends.begin(), sends.end());
+  std::span<const ConstBytes> arrived;
+  {
+    const py::gil_scoped_release release;
+    arrived = self.exchange_sparse(sent, from);
+  }
+  std::vector<py::bytes> received;
+  for (const ConstBytes one : arrived) {
+    received.emplace_back(reinterpret_cast<const char*>(one.data()), one.size());
+  }
+  return received;
+}
+
 // Memory that rank 0 made for a transport.
 struct SharedRoom {
   SharedRoom(const std::string& name, uint32_t size)
@@ -250,6 +269,9 @@ void register_transport(py::module_& module) {
            "Sends to[r] to rank r; returns what every rank sent here, by rank. sizes: how many\n"
            "bytes come, by rank: other ones are an error, and where none come no message is sent.\n"
            "All ranks know them, or none does. Collective.")
+      .def("exchange_sparse", &exchange_sparse, py::arg("to"), py::arg("from_"),
+           "The same where ranks know who sends whom something, and nobody how much: from_[r],\n"
+           "whether rank r has bytes for this one. Pairs that have nothing send no message.")
       .def(
           "duplicate", [](Transport& self) { return SharedTransport(self.duplicate()); },
           py::call_guard<py::gil_scoped_release>(),

@@ -111,11 +111,11 @@ class DeviceMover final : public GroupMover {
     deliver::put_block(std::move(block), batch);
   }
 
-  void pack(uint32_t consumer, const plan::Plan& plan, const plan::PackedRows& rows) override {
-    if (rows.bytes == 0) {
+  void pack(uint32_t consumer, Parcel& parcel) override {
+    if (parcel.rows.bytes == 0) {
       return;
     }
-    open_->packed.push_back({consumer, open_->upload.add(plan, pool_), rows});
+    open_->packed.push_back({consumer, open_->upload.add(parcel.plan, pool_), parcel.rows});
   }
 
   void gather(uint64_t number, const BatchAssembly& assembly, plan::Batch& batch,

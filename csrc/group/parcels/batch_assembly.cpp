@@ -33,7 +33,8 @@ struct BatchAssembly::Opened {
   uint32_t owner = 0;
   uint64_t mapped_pages = 0;
   std::span<const std::byte> left;  // of the bytes, behind what was taken
-  ParcelParts parts;                // no items: nothing came
+  uint64_t rows_at = kRowsApart;
+  ParcelParts parts;  // no items: nothing came
   std::span<const int64_t> ids;
   std::span<const float> probabilities;
   std::span<const uint32_t> places;
@@ -85,6 +86,8 @@ void BatchAssembly::begin(plan::Batch& batch, uint64_t items) {
     parcel.parts = {};
     parcel.plan.reset();
     parcel.packed = {};
+    parcel.left = {};
+    parcel.rows_at = kRowsApart;
   }
 }
 
@@ -122,6 +125,8 @@ void BatchAssembly::open(Opened& parcel, std::span<const std::byte> bytes) {
     parcel.expect(parcel.left.empty(), "bytes follow its end");
     return;
   }
+  parcel.expect(!mapped || header.rows_at == kRowsApart, "its rows are not where they were to be");
+  parcel.rows_at = header.rows_at;
   const ParcelParts parts{items, header.part_items};
   parcel.ids = parcel.take<int64_t>(items);
   parcel.probabilities = parcel.take<float>(items);
@@ -138,7 +143,7 @@ void BatchAssembly::open(Opened& parcel, std::span<const std::byte> bytes) {
     parcel.windows[w].firsts = parcel.take<uint32_t>(parts.size());
     parcel.windows[w].runs = parcel.take<ParcelRun>(num_runs);
   }
-  parcel.expect(parcel.left.empty(), "bytes follow its end");
+  parcel.expect(parcel.left.empty() || parcel.rows_at == kRowsBehind, "bytes follow its end");
   parcel.expect(ascend(parcel.places), "its places do not ascend");
   parcel.expect(parcel.places.back() < batch_->items, "an item has no place");
   parcel.parts = parts;
@@ -254,6 +259,8 @@ void BatchAssembly::finish() {
       rows.push_back(window.sums.back().steps);
     }
     parcel.packed = {layout_, pages_, std::move(rows)};
+    parcel.expect(parcel.rows_at != kRowsBehind || parcel.left.size() == parcel.packed.bytes,
+                  "its rows are more or less than it says");
   }
 }
 
@@ -343,6 +350,14 @@ const plan::Plan& BatchAssembly::plan(uint32_t owner) const { return parcels_[ow
 
 const plan::PackedRows& BatchAssembly::packed(uint32_t owner) const {
   return parcels_[owner].packed;
+}
+
+uint64_t BatchAssembly::items(uint32_t owner) const { return parcels_[owner].parts.items; }
+
+uint64_t BatchAssembly::rows_at(uint32_t owner) const { return parcels_[owner].rows_at; }
+
+std::span<const std::byte> BatchAssembly::rows_behind(uint32_t owner) const {
+  return parcels_[owner].left;
 }
 
 uint64_t BatchAssembly::bytes(uint32_t owner) const {

@@ -11,8 +11,8 @@
 
 namespace gear::group {
 
-/// The other end of ParcelWriter. A batch is put together from one parcel of every owner, the own
-/// one included:
+/// The other end of ParcelWriter. A batch is put together from one parcel of every owner that has
+/// any of its items, the own one included:
 ///
 ///   begin(batch) ── add(parcel of owner 0) ── add(1) ... ── finish()
 ///
@@ -40,6 +40,12 @@ class BatchAssembly {
   const plan::Plan& padding() const { return padding_; }
   /// How the packed rows of this owner lie; none where they are mapped.
   const plan::PackedRows& packed(uint32_t owner) const;
+  /// That come from this owner.
+  uint64_t items(uint32_t owner) const;
+  /// ParcelHeader::rows_at of its parcel, which nobody has checked but for kRowsBehind; then
+  /// rows_behind(), as long as the parcel's bytes.
+  uint64_t rows_at(uint32_t owner) const;
+  std::span<const std::byte> rows_behind(uint32_t owner) const;
   /// Bytes of rows that come from this owner.
   uint64_t bytes(uint32_t owner) const;
 

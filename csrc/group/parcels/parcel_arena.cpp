@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "base/errors.h"
-#include "base/threads/fence.h"
-#include "transport/typed.h"
 
 namespace gear::group {
 namespace {
@@ -18,90 +15,54 @@ uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign
 
 }  // namespace
 
-ParcelArena::ParcelArena(transport::Transport& data)
-    : data_(data),
-      arena_(memory::make_region(memory::Tier::kHost, kLeastBytes)),
-      notes_(data.size()),
-      arrived_(data.size()) {}
-
-std::byte* ParcelArena::place(uint32_t consumer, uint64_t bytes) {
-  const uint64_t end = used_ + aligned(bytes);
-  if (end > arena_->bytes()) {
-    grow(end);
-  }
-  notes_[consumer] = {used_, bytes, 0};
-  return arena_->data() + std::exchange(used_, end);
-}
-
-std::span<const transport::ConstBytes> ParcelArena::fetch(std::span<const uint64_t> bytes) {
-  for (Note& note : notes_) {
-    note.arena_bytes = arena_->bytes();
-  }
-  base::store_fence();  // the rows, before what says that they are there
-  const std::vector<Note> notes = transport::alltoall(data_, notes_);
-  expose(std::ranges::max(notes, {}, &Note::arena_bytes).arena_bytes);
-  reads_.clear();
-  uint64_t landed_bytes = 0;
-  for (uint32_t o = 0; o < notes.size(); ++o) {
-    const Note& note = notes[o];
-    if (o == data_.rank()) {
-      continue;
-    }
-    if (note.bytes != bytes[o] || note.bytes > note.arena_bytes ||
-        note.begin > note.arena_bytes - note.bytes) {
-      throw base::TransportError(
-          base::cat("[transport] rank ", o, " has packed ", note.bytes, " bytes of rows for rank ",
-                    data_.rank(), " at ", note.begin, " of ", note.arena_bytes, ", and ", bytes[o],
-                    " are to come: ranks of one group must run the same build"));
-    }
-    if (note.bytes > 0) {
-      reads_.push_back({o, note.begin, note.bytes, landed_bytes});
-      landed_bytes += aligned(note.bytes);
-    }
-  }
-  std::ranges::fill(arrived_, transport::ConstBytes{});
-  if (!reads_.empty()) {
-    const transport::ConstBytes landed = reader_->read(reads_, landed_bytes);
-    for (const transport::RemoteRead& one : reads_) {
-      arrived_[one.owner] = landed.subspan(one.to, one.bytes);
-    }
-  }
-  // From here on the owners may pack the next batch's rows over these.
-  static_cast<void>(transport::allgather(data_, uint8_t{1}));
-  std::ranges::fill(notes_, Note{});
-  used_ = 0;
-  return arrived_;
-}
-
-void ParcelArena::grow(uint64_t bytes) {
-  auto larger = memory::make_region(memory::Tier::kHost, std::bit_ceil(bytes));
-  std::memcpy(larger->data(), arena_->data(), used_);
-  std::swap(arena_, larger);
-  if (!former_) {
-    former_ = std::move(larger);
-  }
-}
-
-// Where arenas of so many bytes are not those that the ranks read.
-void ParcelArena::expose(uint64_t arena_bytes) {
-  if (arena_bytes == exposed_bytes_) {
+void ParcelArena::make(uint64_t bytes) {
+  if (arena_ && arena_->bytes() == bytes) {
     return;
   }
-  if (arena_bytes > arena_->bytes()) {
-    grow(arena_bytes);
-  }
-  const transport::Bytes memory(arena_->data(), arena_->bytes());
+  auto fresh = memory::make_region(memory::Tier::kHost, bytes);
+  const transport::Bytes memory(fresh->data(), fresh->bytes());
   if (exposed_) {
     exposed_->renew(memory);
   } else if ((exposed_ = data_.expose(memory))) {
     reader_ = exposed_->connect(data_);
   } else {
     throw base::TransportError(base::cat(
-        "[transport] the ranks cannot register memory for rows that they pack, ", arena_->bytes(),
+        "[transport] the ranks cannot register memory for rows that they pack, ", bytes,
         " bytes here: raise the limit (ulimit -l), or set GEAR_PACK_BELOW=0 on every rank"));
   }
-  former_.reset();
-  exposed_bytes_ = arena_bytes;
+  arena_ = std::move(fresh);
+}
+
+std::optional<uint64_t> ParcelArena::place(uint64_t bytes) {
+  const uint64_t begin = used_;
+  used_ += aligned(bytes);
+  if (used_ > wanted()) {
+    wanted_.store(std::bit_ceil(used_), std::memory_order_relaxed);
+  }
+  return used_ <= arena_->bytes() ? std::optional(begin) : std::nullopt;
+}
+
+std::span<const transport::ConstBytes> ParcelArena::read(std::span<const Piece> pieces) {
+  reads_.clear();
+  arrived_.clear();
+  uint64_t landed_bytes = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.bytes > arena_->bytes() || piece.at > arena_->bytes() - piece.bytes) {
+      throw base::TransportError(base::cat("[transport] rank ", piece.owner, " has packed ",
+                                           piece.bytes, " bytes of rows for rank ", data_.rank(),
+                                           " at ", piece.at, " of ", arena_->bytes(),
+                                           ": ranks of one group must run the same build"));
+    }
+    reads_.push_back({piece.owner, piece.at, piece.bytes, landed_bytes});
+    landed_bytes += aligned(piece.bytes);
+  }
+  if (!reads_.empty()) {
+    const transport::ConstBytes landed = reader_->read(reads_, landed_bytes);
+    for (const transport::RemoteRead& one : reads_) {
+      arrived_.push_back(landed.subspan(one.to, one.bytes));
+    }
+  }
+  return arrived_;
 }
 
 }  // namespace gear::group

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,51 +16,56 @@ namespace gear::group {
 
 /// Rows that every rank packs for the others, each consumer's read by it in one piece:
 ///
-///   place(c, bytes), for every rank c that receives rows, and the rows written there ── fetch()
+///   place(bytes), for every rank that receives rows, and the rows written there; each is told the
+///   place ── read() by the consumers ── clear(), when all of them have
 ///
-///     arena of its owner   [ for rank 1 │ for rank 3 │ ... ]   as long as the batch is fetched
+///     arena of its owner   [ for rank 1 │ for rank 3 │ ... ]
 ///                                          │ one read
-///     memory of rank 3     [ of rank 0 │ of rank 2 │ ... ]     until the next fetch()
+///     memory of rank 3     [ of rank 0 │ of rank 2 │ ... ]     until the next read()
 ///
-/// All arenas are as large as the most that a rank has packed for a batch, to a power of two, and
-/// at least kLeastBytes. Where one has grown, the others do, so that they are exposed anew once for
-/// each size, and stay connected.
+/// All arenas are as large as each other. Where one is too small for a batch, place() says so, and
+/// its rows travel another way; wanted() then asks for more, which make() gives to all.
 class ParcelArena {
  public:
   static constexpr uint64_t kLeastBytes = 64 << 10;
 
-  /// `data` exposes memory; it is the caller's and outlives this.
-  explicit ParcelArena(transport::Transport& data);
-
-  /// Room for `bytes` bytes, which stay in place until the next call of this.
-  std::byte* place(uint32_t consumer, uint64_t bytes);
-  /// Collective over `data`: bytes[o] that rank o has placed for this one, by owner; those of the
-  /// own rank do not come. Returns when all ranks have read theirs. Throws TransportError, as a
-  /// reader does, where a rank has placed another number of bytes, and where the ranks cannot
-  /// register an arena that has grown.
-  std::span<const transport::ConstBytes> fetch(std::span<const uint64_t> bytes);
-
- private:
-  /// What an owner says to a consumer.
-  struct Note {
-    uint64_t begin;  ///< of the rows, in the arena
+  /// What an owner has packed for this rank.
+  struct Piece {
+    uint32_t owner;
+    uint64_t at;
     uint64_t bytes;
-    uint64_t arena_bytes;
   };
 
-  void grow(uint64_t bytes);
-  void expose(uint64_t arena_bytes);
+  /// `data` exposes memory; it is the caller's and outlives this.
+  explicit ParcelArena(transport::Transport& data) : data_(data) {}
 
+  /// Bytes that the largest batch so far would have taken, to a power of two, and at least
+  /// kLeastBytes. Any thread.
+  uint64_t wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  /// Arenas of so many bytes, the same number on all ranks, while nothing lies in them; of as many
+  /// as now, nothing happens. Collective over `data`. Throws TransportError where the ranks cannot
+  /// register them.
+  void make(uint64_t bytes);
+
+  /// Where `bytes` bytes are free; none: nowhere.
+  std::optional<uint64_t> place(uint64_t bytes);
+  std::byte* at(uint64_t place) { return arena_->data() + place; }
+  /// Nobody reads what was placed any more.
+  void clear() { used_ = 0; }
+
+  /// What lies there, piece by piece, which ascend by owner. Throws TransportError, as a reader
+  /// does, and for a piece outside of its owner's arena.
+  std::span<const transport::ConstBytes> read(std::span<const Piece> pieces);
+
+ private:
   transport::Transport& data_;
-  std::unique_ptr<memory::Region> former_;  ///< which is exposed, where the arena has grown
   std::unique_ptr<memory::Region> arena_;
   std::unique_ptr<transport::RemoteMemory> exposed_;  ///< gone before the arena
   std::unique_ptr<transport::RemoteReader> reader_;
-  uint64_t exposed_bytes_ = 0;  ///< by every rank
-  std::vector<Note> notes_;     ///< by consumer, of this batch
-  uint64_t used_ = 0;
+  uint64_t used_ = 0;  ///< or would be, if all of the batch had found room
+  std::atomic<uint64_t> wanted_{kLeastBytes};
   std::vector<transport::RemoteRead> reads_;
-  std::vector<transport::ConstBytes> arrived_;  ///< by owner
+  std::vector<transport::ConstBytes> arrived_;
 };
 
 }  // namespace gear::group

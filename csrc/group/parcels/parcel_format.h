@@ -19,13 +19,18 @@ namespace gear::group {
 //   per window that derived outputs have: u64 [n], StandingFacts::pack()
 //   mapped only, per window: u32 number of runs, u32 [parts] first run of each part of the items,
 //                ParcelRun [of them], item by item
+//   the rows that travel with it: all before them together are a multiple of 8 bytes
 
 struct ParcelHeader {
   uint32_t items;
   uint32_t mapped;      ///< 0 or 1
   uint32_t part_items;  ///< of the ParcelParts
-  float least;          ///< DrawnBatch::least of the rank that sends it
+  uint32_t zero;        ///< no indeterminate bytes on the wire
+  uint64_t rows_at;     ///< in the owner's arena, or one of these
 };
+
+inline constexpr uint64_t kRowsApart = UINT64_MAX;       ///< in pages, or by a way of the movers
+inline constexpr uint64_t kRowsBehind = UINT64_MAX - 1;  ///< with the parcel
 
 /// Of one item: so many steps, from row `place` of its window on.
 struct ParcelPiece {

@@ -129,13 +129,13 @@ plan::PackedRows ParcelWriter::write(const store::Index& index, const select::Se
   if (count == 0) {
     bytes.resize(sizeof(ParcelHeader));
     std::byte* begin = bytes.data();
-    *take<ParcelHeader>(begin, 1) = {0, mapped, part_items_, 0};
+    *take<ParcelHeader>(begin, 1) = {0, mapped, part_items_, 0, kRowsApart};
     return {};
   }
   bytes.resize(mapped ? most_bytes(count) : front_bytes(count));
   const Items items{index, selection, which, {count, part_items_}, pool_};
   std::byte* next = bytes.data();
-  *take<ParcelHeader>(next, 1) = {static_cast<uint32_t>(count), mapped, part_items_, 0};
+  *take<ParcelHeader>(next, 1) = {static_cast<uint32_t>(count), mapped, part_items_, 0, kRowsApart};
   int64_t* const ids = take<int64_t>(next, count);
   put_draws(items, ids, take<float>(next, count));
   std::ranges::copy(places, take<uint32_t>(next, count));
@@ -189,28 +189,26 @@ uint64_t ParcelWriter::most_bytes(uint64_t items) const {
   return bytes;
 }
 
+std::byte* room_behind(Parcel& parcel) {
+  const uint64_t begin = parcel.bytes.size();
+  parcel.bytes.resize(begin + parcel.rows.bytes);
+  put_rows_at(parcel, kRowsBehind);
+  return parcel.bytes.data() + begin;
+}
+
+void put_rows_at(Parcel& parcel, uint64_t place) {
+  reinterpret_cast<ParcelHeader*>(parcel.bytes.data())->rows_at = place;
+}
+
 std::span<const transport::ConstBytes> exchange_parcels(transport::Transport& data,
-                                                        DrawnBatch& batch) {
-  std::vector<transport::ConstBytes> to;
-  to.reserve(batch.parcels.size());
-  for (Parcel& one : batch.parcels) {
-    reinterpret_cast<ParcelHeader*>(one.bytes.data())->least = batch.least;
-    to.emplace_back(one.bytes);
-  }
-  const std::span<const transport::ConstBytes> received = data.exchange(to);
-  for (uint32_t r = 0; r < received.size(); ++r) {
-    const uint64_t bytes = received[r].size();
-    if (bytes < sizeof(ParcelHeader) || bytes > batch.most_bytes) {
-      throw base::TransportError(base::cat(
-          "[loader] the parcel of rank ", r, " has ", bytes, " bytes: ", sizeof(ParcelHeader),
-          " to ", batch.most_bytes, " are possible, and ranks of one group must run the same ",
-          "build with the same loader"));
+                                                        const DrawnBatch& batch) {
+  std::vector<transport::ConstBytes> to(batch.parcels.size());
+  for (size_t c = 0; c < to.size(); ++c) {
+    if (batch.targets[c] != 0) {
+      to[c] = batch.parcels[c].bytes;
     }
-    ParcelHeader header;
-    std::memcpy(&header, received[r].data(), sizeof header);
-    batch.least = std::min(batch.least, header.least);
   }
-  return received;
+  return data.exchange_sparse(to, batch.sources);
 }
 
 }  // namespace gear::group

@@ -23,12 +23,14 @@ struct Parcel {
 
 /// One rank's part in a batch that all draw.
 struct DrawnBatch {
-  uint64_t items = 0;           ///< of the batch that this rank receives
-  std::vector<Parcel> parcels;  ///< by consumer
-  float least = 0;              ///< as those of select::GroupDraw
+  uint64_t items = 0;            ///< of the batch that this rank receives
+  std::vector<Parcel> parcels;   ///< by consumer
+  std::vector<uint8_t> targets;  ///< by consumer: 1 where its parcel is sent; as Deal has them
+  std::vector<uint8_t> sources;  ///< by owner: 1 where a parcel comes from it
+  float least = 0;               ///< as those of select::GroupDraw
   double beta = 0;
-  uint64_t most_bytes = 0;  ///< that a parcel for this rank may have
-  store::Read read;         ///< of this rank's pages
+  uint64_t room = 0;  ///< for GroupMover::make_room
+  store::Read read;   ///< of this rank's pages
 };
 
 /// What an owner tells a consumer of the items of its batch that lie in the owner's shard: ids,
@@ -54,7 +56,7 @@ class ParcelWriter {
   plan::PackedRows write(const store::Index& index, const select::Selection& selection,
                          std::span<const uint32_t> which, std::span<const uint32_t> places,
                          bool mapped, std::vector<std::byte>& bytes, plan::Plan& rows) const;
-  /// That a parcel of so many items has at most.
+  /// That a parcel of so many items has at most, without rows.
   uint64_t most_bytes(uint64_t items) const;
 
  private:
@@ -69,11 +71,15 @@ class ParcelWriter {
   base::ThreadPool& pool_;
 };
 
-/// Sends the parcels of a drawn batch to their consumers and returns this rank's, by owner: they
-/// stay until the next exchange of `data`, and the own one as long as `batch`. `least` becomes that
-/// of all ranks. Collective over `data`. Throws TransportError where one has more bytes than a
-/// parcel can have, or less.
+/// Room for the parcel's rows behind its bytes: they travel with it. Until it changes again.
+std::byte* room_behind(Parcel& parcel);
+/// Where else its consumer finds them: ParcelHeader::rows_at.
+void put_rows_at(Parcel& parcel, uint64_t place);
+
+/// Sends the parcels of a drawn batch to their consumers and returns this rank's, by owner, empty
+/// where none comes: they stay until the next exchange of `data`, and the own one as long as
+/// `batch`. Collective over `data`.
 std::span<const transport::ConstBytes> exchange_parcels(transport::Transport& data,
-                                                        DrawnBatch& batch);
+                                                        const DrawnBatch& batch);
 
 }  // namespace gear::group

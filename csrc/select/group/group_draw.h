@@ -34,13 +34,14 @@ struct GroupDraw {
   std::vector<uint32_t> own_draws;  ///< and which of the draws each is: ascending
   /// Of the importance weights, see below; only kWeighted has any.
   double beta = 0;
-  float least = kNone;  ///< probability of the own ones, or of all that this rank has
+  float least = kNone;  ///< probability of all ranks' draws, or of all that they have
 
   void clear() {
     items = 0;
     counts.clear();
     own.clear();
     own_draws.clear();
+    least = kNone;
   }
 };
 

@@ -97,7 +97,7 @@ void GroupSampler::draw_by_chance(store::Index& index, const GroupRequest& reque
     out.least = space_.least(own_.all_here());
   }
   index.count_sampled(out.own.size());  // no draw withdraws anything
-  gather_one(request, out.own.size(), size_, out.counts);
+  gather_counts(request, size_, out);
 }
 
 void GroupSampler::find_own(const store::Index& index, uint64_t items, GroupDraw& out) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -22,11 +24,16 @@ inline uint64_t offer_at(std::span<const std::byte> offers, size_t i) {
   return number;
 }
 
-/// A number from every rank, by rank.
-inline void gather_one(const GroupRequest& request, uint64_t mine, uint32_t ranks,
-                       std::vector<uint64_t>& all) {
-  all.resize(ranks);
-  request.gather({&mine, 1}, std::vector<uint64_t>(ranks, 1), all);
+/// How many draws fell on each rank, by rank; out.least becomes that of all ranks.
+inline void gather_counts(const GroupRequest& request, uint32_t ranks, GroupDraw& out) {
+  GEAR_CHECK(out.own.size() <= UINT32_MAX);  // as all of them together
+  const uint64_t mine = out.own.size() << 32 | std::bit_cast<uint32_t>(out.least);
+  out.counts.resize(ranks);
+  request.gather({&mine, 1}, std::vector<uint64_t>(ranks, 1), out.counts);
+  for (uint64_t& one : out.counts) {
+    out.least = std::min(out.least, std::bit_cast<float>(static_cast<uint32_t>(one)));
+    one >>= 32;
+  }
 }
 
 /// Where nobody offers anything, every rank throws the same.

@@ -67,6 +67,8 @@ class ByNode final : public Transport {
   using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override;
   std::unique_ptr<Transport> duplicate() override;
   std::vector<uint32_t> awaited() override;
 
@@ -82,6 +84,8 @@ class ByNode final : public Transport {
   void look_around();
 
   void gather_between_nodes(ConstBytes mine, Bytes all);
+  template <class Expected, class By>
+  void pass(std::span<const ConstBytes> to, std::span<const Expected> expected, const By& by);
   std::vector<uint64_t> told_sizes(std::span<const ConstBytes> to);
   std::vector<uint64_t> exchange_blocks(std::span<const uint64_t> rows);
 
@@ -230,40 +234,61 @@ std::span<const ConstBytes> ByNode::exchange(std::span<const ConstBytes> to,
       told = told_sizes(to);
       sizes = told;
     }
-    std::ranges::fill(spans_, ConstBytes());
-    if (near_) {
-      std::vector<ConstBytes> near_to;
-      std::vector<uint64_t> near_sizes;
-      for (const uint32_t r : own_ranks()) {
-        near_to.push_back(to[r]);
-        if (!sizes.empty()) {
-          near_sizes.push_back(sizes[r]);
-        }
-      }
-      waits_ = Waits::kNear;
-      const std::span<const ConstBytes> came = near_->exchange(near_to, near_sizes);
-      for (size_t place = 0; place < came.size(); ++place) {
-        spans_[own_ranks()[place]] = came[place];
-      }
-    }
-    if (places_->num_nodes() > 1) {
-      std::vector<ConstBytes> far_to(to.begin(), to.end());
-      std::vector<uint64_t> far_sizes(sizes.begin(), sizes.end());
-      for (const uint32_t r : own_ranks()) {
-        far_to[r] = {};
-        far_sizes[r] = 0;
-      }
-      waits_ = Waits::kFar;
-      const std::span<const ConstBytes> came = far_->exchange(far_to, far_sizes);
-      for (uint32_t r = 0; r < size(); ++r) {
-        if (places_->node_of(r) != node_) {
-          spans_[r] = came[r];
-        }
-      }
-    }
-    spans_[rank()] = to[rank()];
+    pass(to, sizes, [](Transport& by, std::span<const ConstBytes> part_to, auto part_sizes) {
+      return by.exchange(part_to, part_sizes);
+    });
   });
   return spans_;
+}
+
+std::span<const ConstBytes> ByNode::exchange_sparse(std::span<const ConstBytes> to,
+                                                    std::span<const uint8_t> from) {
+  check_sparse(rank(), size(), to, from);
+  run(Call::kExchange, [&] {
+    pass(to, from, [](Transport& by, std::span<const ConstBytes> part_to, auto part_from) {
+      return by.exchange_sparse(part_to, part_from);
+    });
+  });
+  return spans_;
+}
+
+// What each rank sends each, inside the node and beyond it, where `by` exchanges it. `expected`: of
+// every rank, or of none.
+template <class Expected, class By>
+void ByNode::pass(std::span<const ConstBytes> to, std::span<const Expected> expected,
+                  const By& by) {
+  std::ranges::fill(spans_, ConstBytes());
+  if (near_) {
+    std::vector<ConstBytes> near_to;
+    std::vector<Expected> near_expected;
+    for (const uint32_t r : own_ranks()) {
+      near_to.push_back(to[r]);
+      if (!expected.empty()) {
+        near_expected.push_back(expected[r]);
+      }
+    }
+    waits_ = Waits::kNear;
+    const auto came = by(*near_, near_to, std::span<const Expected>(near_expected));
+    for (size_t place = 0; place < came.size(); ++place) {
+      spans_[own_ranks()[place]] = came[place];
+    }
+  }
+  if (places_->num_nodes() > 1) {
+    std::vector<ConstBytes> far_to(to.begin(), to.end());
+    std::vector<Expected> far_expected(expected.begin(), expected.end());
+    for (const uint32_t r : own_ranks()) {
+      far_to[r] = {};
+      far_expected[r] = 0;
+    }
+    waits_ = Waits::kFar;
+    const auto came = by(*far_, far_to, std::span<const Expected>(far_expected));
+    for (uint32_t r = 0; r < size(); ++r) {
+      if (places_->node_of(r) != node_) {
+        spans_[r] = came[r];
+      }
+    }
+  }
+  spans_[rank()] = to[rank()];
 }
 
 // How many bytes every rank has for this one. Near ones go by way of the head too.

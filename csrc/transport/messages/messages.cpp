@@ -237,53 +237,65 @@ std::span<const ConstBytes> Messages::exchange(std::span<const ConstBytes> to,
                                                std::span<const uint64_t> sizes) {
   check_exchange(rank_, size_, to, sizes);
   run(FrameKind::kExchange, [&] {
-    received_.clear();
-    received_.resize(size_);
-    spans_.assign(size_, {});
     std::vector<uint64_t> found;
     const bool each_sends = sizes.empty() && size_ <= kFewRanks;
     if (sizes.empty() && !each_sends) {
       found = exchange_words(told_sizes(to));
-      sizes = found;
     }
-    std::vector<uint32_t> awaited;
-    for (uint32_t i = 1; i < size_; ++i) {
-      const uint32_t target = (rank_ + i) % size_;
-      if (each_sends || !to[target].empty()) {
-        send(target, kDirect, to[target]);
-      }
-      const uint32_t source = (rank_ + size_ - i) % size_;
-      if (each_sends || sizes[source] != 0) {
-        awaited.push_back(source);
-      }
-    }
-    wait(
-        [&] {
-          std::erase_if(awaited, [&](uint32_t source) {
-            const auto place = channel_->messages.find({channel_->call, kDirect, source});
-            if (place == channel_->messages.end() || !place->second.whole()) {
-              return false;
-            }
-            received_[source] = std::move(place->second);
-            channel_->messages.erase(place);
-            return true;
-          });
-          return awaited.empty();
-        },
-        [&] { return awaited; });
-    for (uint32_t r = 0; r < size_; ++r) {
-      if (r == rank_) {
-        spans_[r] = to[r];
-        continue;
-      }
-      spans_[r] = received_[r].bytes();
-      if (!each_sends && sizes[r] != spans_[r].size()) {
-        throw base::TransportError(other_size_text(r, spans_[r].size(), rank_, sizes[r],
-                                                   frame_name(FrameKind::kExchange)));
-      }
-    }
+    pass(to, found.empty() ? sizes : found);
   });
   return spans_;
+}
+
+std::span<const ConstBytes> Messages::exchange_sparse(std::span<const ConstBytes> to,
+                                                      std::span<const uint8_t> from) {
+  check_sparse(rank_, size_, to, from);
+  run(FrameKind::kExchange, [&] { pass(to, some_sizes(rank_, to, from)); });
+  return spans_;
+}
+
+// An exchange's own messages; without `sizes` each sends each one.
+void Messages::pass(std::span<const ConstBytes> to, std::span<const uint64_t> sizes) {
+  const bool each_sends = sizes.empty();
+  received_.clear();
+  received_.resize(size_);
+  spans_.assign(size_, {});
+  std::vector<uint32_t> awaited;
+  for (uint32_t i = 1; i < size_; ++i) {
+    const uint32_t target = (rank_ + i) % size_;
+    if (each_sends || !to[target].empty()) {
+      send(target, kDirect, to[target]);
+    }
+    const uint32_t source = (rank_ + size_ - i) % size_;
+    if (each_sends || sizes[source] != 0) {
+      awaited.push_back(source);
+    }
+  }
+  wait(
+      [&] {
+        std::erase_if(awaited, [&](uint32_t source) {
+          const auto place = channel_->messages.find({channel_->call, kDirect, source});
+          if (place == channel_->messages.end() || !place->second.whole()) {
+            return false;
+          }
+          received_[source] = std::move(place->second);
+          channel_->messages.erase(place);
+          return true;
+        });
+        return awaited.empty();
+      },
+      [&] { return awaited; });
+  for (uint32_t r = 0; r < size_; ++r) {
+    if (r == rank_) {
+      spans_[r] = to[r];
+      continue;
+    }
+    spans_[r] = received_[r].bytes();
+    if (!is_expected(sizes, r, spans_[r].size())) {
+      throw base::TransportError(
+          other_size_text(r, spans_[r].size(), rank_, sizes[r], frame_name(FrameKind::kExchange)));
+    }
+  }
 }
 
 std::vector<uint64_t> Messages::told_sizes(std::span<const ConstBytes> to) {

@@ -44,6 +44,8 @@ class Messages final : public Transport, private Failure::Listener {
   using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override;
   std::vector<uint32_t> present(double wait_s) override;
   /// It shares the Mail.
   std::unique_ptr<Transport> duplicate() override;
@@ -83,6 +85,7 @@ class Messages final : public Transport, private Failure::Listener {
 
   Circle everyone() const { return {ranks_, rank_}; }
   void disseminate(const Circle& circle, ConstBytes mine, Bytes all);
+  void pass(std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   std::vector<uint64_t> told_sizes(std::span<const ConstBytes> to);
   std::vector<uint64_t> exchange_words(std::vector<uint64_t> words);
 

@@ -24,6 +24,10 @@ class Forwarding : public Transport {
                                        std::span<const uint64_t> sizes) override {
     return inner_.exchange(to, sizes);
   }
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override {
+    return inner_.exchange_sparse(to, from);
+  }
   std::unique_ptr<Transport> duplicate() override { return inner_.duplicate(); }
   std::unique_ptr<RemoteMemory> expose(Bytes memory) override { return inner_.expose(memory); }
 

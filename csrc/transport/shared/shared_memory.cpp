@@ -87,6 +87,8 @@ class SharedMemory final : public Transport {
   using Transport::exchange;
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override;
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override;
   std::unique_ptr<Transport> duplicate() override;
   void gather_to(uint32_t to, ConstBytes mine, Bytes all) override;
   void broadcast(uint32_t from, Bytes bytes) override;
@@ -95,6 +97,7 @@ class SharedMemory final : public Transport {
  private:
   uint32_t known(uint32_t r) const { return rounds_.known(r); }
   void gather(Call call, ConstBytes mine, Bytes all);
+  std::span<const ConstBytes> pass(std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   void pack(std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   bool unpack(uint32_t r, std::span<const ConstBytes> to, std::span<const uint64_t> sizes);
   Outbox& begin(Call call);
@@ -225,6 +228,17 @@ Outbox& SharedMemory::begin(Call call) {
 std::span<const ConstBytes> SharedMemory::exchange(std::span<const ConstBytes> to,
                                                    std::span<const uint64_t> sizes) {
   check_exchange(rank(), size(), to, sizes);
+  return pass(to, sizes);
+}
+
+std::span<const ConstBytes> SharedMemory::exchange_sparse(std::span<const ConstBytes> to,
+                                                          std::span<const uint8_t> from) {
+  check_sparse(rank(), size(), to, from);
+  return pass(to, some_sizes(rank(), to, from));
+}
+
+std::span<const ConstBytes> SharedMemory::pass(std::span<const ConstBytes> to,
+                                               std::span<const uint64_t> sizes) {
   inbox_.begin(sizes);
   std::ranges::fill(sent_, 0);
   sent_[rank()] = to[rank()].size();
@@ -278,7 +292,7 @@ bool SharedMemory::unpack(uint32_t r, std::span<const ConstBytes> to,
   if (!is_expected(sizes, r, entry.total)) {
     rounds_.fail(other_size_text(known(r), entry.total, known(rank()), sizes[r], "exchange"));
   }
-  if (entry.expected != kUnknown && entry.expected != to[r].size()) {
+  if (entry.expected != kUnknown && !is_expected({&entry.expected, 1}, 0, to[r].size())) {
     rounds_.fail(
         other_size_text(known(rank()), to[r].size(), known(r), entry.expected, "exchange"));
   }

@@ -11,7 +11,6 @@ from gear.emu.models.curve import BASES, Curve, Point, weaker
 from gear.emu.models.shape import Shape
 from gear.emu.replay.rounds import (
     COUNT,
-    HEADER,
     READY,
     Batch,
     Round,
@@ -19,9 +18,9 @@ from gear.emu.replay.rounds import (
     expected,
     most_of_a_rank,
     parcel_bytes,
+    parcels_of,
     passes,
     rounds,
-    row_bytes,
 )
 
 HEAD = ("ranks", "nodes", "draw ms", "gather ms", "messages", "bytes", "exchange ms", "batch ms")
@@ -128,13 +127,11 @@ class Estimate:
 def estimate(batch: Batch, draw_s: float, own_s: float, curves: Mapping[str, Curve]) -> Estimate:
     """Of a batch, by curves of all_gather, all_to_all and send."""
     shape, most = batch.shape, most_of_a_rank(batch)
-    parcels = (shape.ranks - 1) * HEADER + parcel_bytes(most)
+    messages = parcels_of(batch, most, shape.ranks - 1)
     held = []
     for one in rounds(batch, expected(batch)):
         if one.name == "parcels":
-            takes = of_exchange(curves, shape, shape.ranks - 1, parcels)
-        elif one.name == "rows":
-            takes = of_exchange(curves, shape, most.far_pairs, row_bytes(batch, most))
+            takes = of_exchange(curves, shape, messages, parcel_bytes(batch, most, messages))
         else:
             takes = of_allgather(curves, shape, READY if one.name == "agreement" else COUNT)
         held.append(Held(one, takes.seconds, takes.basis))

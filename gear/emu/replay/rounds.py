@@ -22,12 +22,12 @@ from gear.errors import InvalidArgument
 LOCALITIES = ("first", "off")
 READY = 24 + 16  # a rank's word and what it offers
 COUNT = 8
-HEADER = 16
+HEADER = 24
 ITEM = 8 + 4 + 4 + 8  # id, probability, place, the window's piece
 RUN = 12  # where an item's row lies, for those who map it
 RUNS = 4  # how many there are, and the first of each part of the items
 PART_ITEMS = 4096
-ALIGN = 16
+ALIGN = 16  # of each column's rows in a message
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Round:
     """What goes from ranks to others.
 
     Args:
-        name: agreement, counts, parcels or rows.
+        name: agreement, counts or parcels.
         call: of a transport, as its Traffic names it.
         messages: from a rank to another, of all ranks together: of an allgather ceil(log2 P) a
             rank, by which bytes are passed on; of an exchange whose sizes are known, of those that
@@ -99,19 +99,24 @@ class Round:
 
 def rounds(batch: Batch, moved: Moved) -> tuple[Round, ...]:
     """Of a batch in which these items move. Exact for whole numbers of them, but where rows of a
-    message are filled up to 16 bytes: then the mean."""
+    message are filled up to 16 bytes: then the mean; and with locality off where every rank has
+    drawn something of each, which is as good as sure."""
     pairs = batch.shape.ranks * (batch.shape.ranks - 1)
     if not pairs:
         return ()
     passed_on = batch.shape.ranks * passes(batch.shape.ranks)
-    found = [
+    parcels = parcels_of(batch, moved, pairs)
+    return (
         Round("agreement", "allgather", passed_on, pairs * READY),
         Round("counts", "allgather", passed_on, pairs * COUNT),
-        Round("parcels", "exchange", pairs, pairs * HEADER + parcel_bytes(moved)),
-    ]
-    if batch.shape.nodes > 1:
-        found.append(Round("rows", "exchange", moved.far_pairs, row_bytes(batch, moved)))
-    return tuple(found)
+        Round("parcels", "exchange", parcels, parcel_bytes(batch, moved, parcels)),
+    )
+
+
+def parcels_of(batch: Batch, moved: Moved, pairs: float) -> float:
+    """Messages: of those pairs of ranks that have items, or of all `pairs` where counts do not tell
+    which have."""
+    return pairs if batch.locality == "off" else moved.near_pairs + moved.far_pairs
 
 
 def passes(ranks: int) -> int:
@@ -119,17 +124,14 @@ def passes(ranks: int) -> int:
     return (ranks - 1).bit_length()
 
 
-def parcel_bytes(moved: Moved) -> float:
-    """Of what parcels have beside their headers."""
+def parcel_bytes(batch: Batch, moved: Moved, parcels: float) -> float:
+    """Of so many parcels, with the rows that go to other nodes, each message's filled up to a
+    multiple of 16."""
     parts = math.ceil(moved.near / max(1.0, moved.near_pairs) / PART_ITEMS)
     near = moved.near * (ITEM + RUN) + moved.near_pairs * (RUNS + RUNS * parts)
-    return near + moved.far * ITEM
-
-
-def row_bytes(batch: Batch, moved: Moved) -> float:
-    """Of rows that go to other nodes, each message filled up to a multiple of 16."""
     filling = (ALIGN - math.gcd(ALIGN, batch.row_bytes)) / 2
-    return moved.far * batch.row_bytes + moved.far_pairs * filling
+    far = moved.far * (ITEM + batch.row_bytes) + moved.far_pairs * filling
+    return parcels * HEADER + near + far
 
 
 def expected(batch: Batch) -> Moved:
@@ -179,24 +181,22 @@ def most_of_a_rank(batch: Batch) -> Moved:
 
 
 def bytes_deviation(batch: Batch) -> dict[str, float]:
-    """The standard deviation of one batch's bytes, by round; that of parcels at most.
+    """The standard deviation of one batch's bytes, by round, at most; of headers, none.
 
     By normal numbers in place of binomial ones.
     """
     shape, n = batch.shape, batch.draws
     mapped = ITEM + RUN if shape.per_node > 1 else ITEM  # of an item that moves inside a node
-    weights = {"parcels": (mapped, ITEM), "rows": (0, batch.row_bytes)}
-    found = {"agreement": 0.0, "counts": 0.0}
-    for name, (near, far) in weights.items():
-        if batch.locality == "off":
-            p_near = (shape.per_node - 1) / shape.ranks
-            p_far = (shape.ranks - shape.per_node) / shape.ranks
-            mean = p_near * near + p_far * far
-            found[name] = math.sqrt(n * (p_near * near**2 + p_far * far**2 - mean**2))
-        else:
-            all_ = near * surplus_deviation(n, shape.ranks)
-            found[name] = all_ + abs(far - near) * surplus_deviation(n, shape.nodes)
-    return found
+    near, far = mapped, ITEM + batch.row_bytes
+    if batch.locality == "off":
+        p_near = (shape.per_node - 1) / shape.ranks
+        p_far = (shape.ranks - shape.per_node) / shape.ranks
+        mean = p_near * near + p_far * far
+        parcels = math.sqrt(n * (p_near * near**2 + p_far * far**2 - mean**2))
+    else:
+        parcels = near * surplus_deviation(n, shape.ranks)
+        parcels += abs(far - near) * surplus_deviation(n, shape.nodes)
+    return {"agreement": 0.0, "counts": 0.0, "parcels": parcels}
 
 
 def deviation(draws: int, parts: int) -> float:

@@ -77,6 +77,10 @@ Batches dealt_by_runs(const Counts& counts, const Nodes& nodes) {
     batches[r].resize(share_of(items, ranks, r), kNobody);
   }
   Assignment assignment(nodes);
+  std::vector<std::vector<uint8_t>> sources(ranks);
+  for (uint32_t consumer = 0; consumer < ranks; ++consumer) {
+    assignment.sources(counts, consumer, sources[consumer]);
+  }
   for (uint32_t owner = 0; owner < ranks; ++owner) {
     std::vector<uint32_t> runs_to(ranks, 0);
     std::vector<uint64_t> next_place(ranks, 0);
@@ -96,6 +100,9 @@ Batches dealt_by_runs(const Counts& counts, const Nodes& nodes) {
       given += run.count;
     }
     REQUIRE(given == counts[owner]);
+    for (uint32_t consumer = 0; consumer < ranks; ++consumer) {
+      REQUIRE(sources[consumer][owner] == (runs_to[consumer] > 0 ? 1 : 0));
+    }
   }
   return batches;
 }

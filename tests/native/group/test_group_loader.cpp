@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "described_rows.h"
 #include "group/group_loader.h"
+#include "memory/shared/made_up_name.h"
 #include "memory/shared/shared_region.h"
 #include "ranks.h"
 #include "transport/loopback.h"
@@ -16,10 +18,17 @@ using namespace gear::testing;
 
 namespace {
 
-std::shared_ptr<group::Peers> peers_of(transport::Transport& control) {
+std::shared_ptr<store::Shard> shard_of(uint32_t rank, memory::Tier tier = memory::Tier::kHost) {
   store::ShardOptions options = options_of(16);
-  options.owner = control.rank();
-  return std::make_shared<group::Peers>(std::make_shared<store::Shard>(schema(), options),
+  options.owner = rank;
+  options.tier = tier;
+  options.name = tier == memory::Tier::kShared ? memory::made_up_name() : "";
+  return std::make_shared<store::Shard>(schema(), options);
+}
+
+std::shared_ptr<group::Peers> peers_of(transport::Transport& control,
+                                       std::shared_ptr<store::Shard> shard) {
+  return std::make_shared<group::Peers>(std::move(shard),
                                         std::shared_ptr<transport::Transport>(control.duplicate()),
                                         std::vector<uint32_t>(control.size(), 0), false);
 }
@@ -41,13 +50,68 @@ std::string refusal(const std::shared_ptr<group::Peers>& peers,
   return "";
 }
 
+// All that a rank is given in `batches` batches, with appends that evict in between.
+std::vector<std::byte> delivered(transport::Transport& control, memory::Tier tier,
+                                 const deliver::LoaderOptions& given, group::Locality locality,
+                                 int batches) {
+  const auto shard = shard_of(control.rank(), tier);
+  const auto peers = peers_of(control, shard);
+  store::Writer writer(shard);
+  uint64_t episode = 100 * control.rank();
+  for (int n = 0; n < 6; ++n) {
+    add_episode(writer, episode++, 3);
+  }
+  const auto pipeline = group::make_pipeline(peers, {*shard, given}, {.locality = locality});
+  std::vector<std::byte> all;
+  for (int n = 0; n < batches; ++n) {
+    plan::Batch batch;
+    expect(pipeline->next(200, batch) == deliver::Pipeline::Next::kBatch, "no batch");
+    expect(wrong_rows(batch) == 0, "wrong rows");
+    const std::byte* const block = batch.block.get();
+    all.insert(all.end(), block, block + batch.layout->data.front());
+    const auto* rows = batch.at<std::byte>(batch.layout->data[0]);
+    all.insert(all.end(), rows, rows + batch.items * sizeof(Row));
+    add_episode(writer, episode++, 1 + n % 4);
+  }
+  return all;
+}
+
 }  // namespace
+
+// Sent and read by pointer, with and without look-ahead.
+TEST_CASE("group loader: batches are the same in whose thread they are carried out") {
+  for (const memory::Tier tier : {memory::Tier::kHost, memory::Tier::kShared}) {
+    for (const auto locality : {group::Locality::kFirst, group::Locality::kOff}) {
+      for (const uint64_t prefetch : {0U, 2U}) {
+        std::vector<std::vector<std::byte>> both[2];
+        for (const bool by_own_thread : {false, true}) {
+          auto ranks = transport::make_loopback(3, 200);
+          auto& all = both[by_own_thread ? 1 : 0];
+          all.resize(3);
+          for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
+                 deliver::LoaderOptions given = options(4);
+                 given.outputs = windows();
+                 given.prefetch = prefetch;
+                 if (by_own_thread) {
+                   given.hand_over_bytes = 0;
+                 }
+                 all[control.rank()] = delivered(control, tier, given, locality, 40);
+               })) {
+            CHECK(error == "");
+          }
+        }
+        CHECK(both[0] == both[1]);
+        CHECK(both[0][0].size() > 10'000);
+      }
+    }
+  }
+}
 
 TEST_CASE("group loader: what is refused on one rank is told to all, and all may make another") {
   auto ranks = transport::make_loopback(3, 200);
   std::vector<std::string> said(3);
   for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
-         const auto peers = peers_of(control);
+         const auto peers = peers_of(control, shard_of(control.rank()));
          if (control.rank() == 1) {
            peers->shard().set_rate_limiter(store::RateLimiter(1.0, 0, 1.0));  // of its own
          }
@@ -66,7 +130,7 @@ TEST_CASE("group loader: a rank that finds no memory for its board is named by a
   auto ranks = transport::make_loopback(3, 200);
   std::vector<std::string> said(3);
   for (const std::string& error : errors_of(ranks, [&](transport::Transport& control) {
-         const auto peers = peers_of(control);
+         const auto peers = peers_of(control, shard_of(control.rank()));
          std::unique_ptr<memory::Region> taken;
          if (control.rank() == 1) {
            taken = memory::SharedRegion::create(peers->shared_name(1, 0), 64, "0000000000000000");

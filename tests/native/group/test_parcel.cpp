@@ -13,6 +13,7 @@
 #include "expect_message.h"
 #include "gather/gather_cpu.h"
 #include "group/parcels/batch_assembly.h"
+#include "group/parcels/parcel_format.h"
 #include "group/parcels/parcel_writer.h"
 #include "tries.h"
 #include "varied_content.h"
@@ -275,6 +276,59 @@ TEST_CASE("parcels: a batch from many ranks holds what each of them gathers alon
   CHECK(mapped_bytes > 250 * rounds);
 }
 
+TEST_CASE("parcels: rows travel behind them, as many as there are") {
+  const auto contents = make_contents();
+  gear::base::ThreadPool pool(1);
+  uint64_t travelled = 0;
+  for (uint64_t round = 0; round < tries(200); ++round) {
+    CAPTURE(round);
+    const Case given(contents, round);
+    Batch batch = poisoned_batch(given.layout);
+    BatchAssembly assembly(*given.layout, given.pages(), given.mapped_pages);
+    std::vector<Case::Sent> sent;
+    std::vector<Parcel> parcels(given.ranks);
+    for (uint32_t owner = 0; owner < given.ranks; ++owner) {
+      sent.push_back(given.send(owner, pool));
+      Parcel& parcel = parcels[owner];
+      parcel.bytes.assign(sent[owner].parcel.begin(), sent[owner].parcel.end());
+      parcel.rows = sent[owner].packed;
+      if (parcel.rows.bytes > 0) {
+        std::memcpy(room_behind(parcel), sent[owner].rows.data(), parcel.rows.bytes);
+      }
+    }
+    const auto put_together = [&] {
+      assembly.begin(batch, given.items);
+      for (uint32_t owner = 0; owner < given.ranks; ++owner) {
+        if (!given.places[owner].empty()) {
+          assembly.add(owner, parcels[owner].bytes);
+        }
+      }
+      assembly.finish();
+    };
+    put_together();
+    for (uint32_t owner = 0; owner < given.ranks; ++owner) {
+      REQUIRE(assembly.items(owner) == given.places[owner].size());
+      const uint64_t bytes = sent[owner].packed.bytes;
+      if (bytes == 0) {
+        continue;
+      }
+      REQUIRE(assembly.rows_at(owner) == kRowsBehind);
+      const auto rows = assembly.rows_behind(owner);
+      REQUIRE(std::ranges::equal(rows, sent[owner].rows));
+      travelled += bytes;
+      for (const int more : {-1, 1}) {
+        const auto whole = parcels[owner].bytes;
+        parcels[owner].bytes.resize(whole.size() + static_cast<size_t>(more));
+        expect_message<gear::base::TransportError>(put_together, "parcel of rank",
+                                                   "its rows are more or less than it says");
+        parcels[owner].bytes = whole;
+      }
+      put_together();
+    }
+  }
+  CHECK(travelled > 10'000);
+}
+
 TEST_CASE("parcels: torn bytes are refused, or stay inside what there is") {
   const auto contents = make_contents();
   gear::base::ThreadPool pool(1);
@@ -356,7 +410,8 @@ TEST_CASE("parcels: what is wrong with one is said") {
   expect_refused(1, longer, "bytes follow");
   expect_refused(0, packed, "not where they were to be");
   expect_refused(1, mapped, "not where they were to be");
-  const size_t places = 16 + given.places[1].size() * (sizeof(int64_t) + sizeof(float));
+  const size_t places =
+      sizeof(ParcelHeader) + given.places[1].size() * (sizeof(int64_t) + sizeof(float));
   Bytes twice = packed;
   std::memcpy(twice.data() + places + 4, twice.data() + places, 4);
   expect_refused(1, twice, "do not ascend");

@@ -57,6 +57,11 @@ class Mortal final : public Forwarding {
     fate_.meet('x');
     return inner_.exchange(to, sizes);
   }
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override {
+    fate_.meet('s');
+    return inner_.exchange_sparse(to, from);
+  }
   std::unique_ptr<Transport> duplicate() override {
     return std::make_unique<Mortal>(inner_.duplicate(), fate_);
   }
@@ -72,52 +77,63 @@ struct Case {
   const char* exchanges;  // one draw's, and those of its parcels
   Locality locality = Locality::kFirst;
   bool priorities = false;  // of other ranks' steps
+  int draws = 1;
 };
 
 // Offers; priorities, and offers again; a round of the search for the cut, or counts; keys;
-// parcels.
+// parcels. Where there were priorities before a draw, those of the next come before its offers.
 const Case kCases[] = {
     {"uniform", Policy::kUniform,
      "g"
      "g"
-     "x"},
+     "s"},
     {"weighted", Policy::kWeighted,
      "g"
      "g"
-     "x"},
+     "s"},
     {"weighted, priorities", Policy::kWeighted,
      "g"
      "xg"
      "g"
-     "x",
+     "s",
      Locality::kFirst, true},
+    {"weighted, priorities each time", Policy::kWeighted,
+     "g"
+     "xg"
+     "g"
+     "s"
+     "x"
+     "g"
+     "g"
+     "s",
+     Locality::kFirst, true, 2},
     {"epochs", Policy::kSequential,
      "g"
      "g"
-     "x"},
+     "s"},
     {"fifo", Policy::kFifo,
      "g"
      "g"
-     "x"},
+     "s"},
     {"lifo", Policy::kLifo,
      "g"
      "g"
-     "x"},
+     "s"},
     {"topk", Policy::kTopK,
      "g"
      "g"
-     "x"},
+     "s"},
     {"topk, off", Policy::kTopK,
      "g"
      "g"
      "x"
-     "x",
+     "s",
      Locality::kOff},
     {"topk, priorities", Policy::kTopK,
      "g"
      "xg"
      "g"
-     "x",
+     "s",
      Locality::kFirst, true},
 };
 
@@ -134,17 +150,19 @@ std::string draw(const std::string& name, uint32_t rank, const Case& one, size_t
   Fate fate{{}, end};
   Mortal control(gear::transport::make_shared_memory(name, rank, kRanks, kLong), fate);
   Rank drawing(control, {one.policy}, kSizes, one.locality);
-  if (one.priorities) {
-    update_others(drawing, rank);
-  }
   fate.armed = true;
-  DrawnBatch drawn;
-  gear::deliver::TakenBatch taken;
-  expect(drawing.draws->draw({true, false}, drawn, taken) == GlobalDraw::Round::kDrawn,
-         "nothing drawn");
-  taken.deliver();
-  exchange_parcels(control, drawn);
-  drawn.read.end();
+  for (int n = 0; n < one.draws; ++n) {
+    if (one.priorities) {
+      update_others(drawing, rank);
+    }
+    DrawnBatch drawn;
+    gear::deliver::TakenBatch taken;
+    expect(drawing.draws->draw({true, false}, drawn, taken) == GlobalDraw::Round::kDrawn,
+           "nothing drawn");
+    taken.deliver();
+    exchange_parcels(control, drawn);
+    drawn.read.end();
+  }
   return fate.past;
 }
 

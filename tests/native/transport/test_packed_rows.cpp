@@ -2,7 +2,7 @@
 // one-sided.
 #include <doctest/doctest.h>
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -40,12 +40,15 @@ std::byte byte_of(uint64_t batch, uint32_t owner, uint32_t consumer, uint64_t i)
   return static_cast<std::byte>((i * 2654435761U + batch * 11 + owner * 97 + consumer * 193) >> 5);
 }
 
-void place(ParcelArena& arena, uint64_t batch, uint32_t owner, uint32_t consumer) {
+// Nowhere, where the arena is too small for it.
+std::optional<uint64_t> place(ParcelArena& arena, uint64_t batch, uint32_t owner,
+                              uint32_t consumer) {
   const uint64_t bytes = bytes_of(batch, owner, consumer);
-  std::byte* const out = arena.place(consumer, bytes);
-  for (uint64_t i = 0; i < bytes; ++i) {
-    out[i] = byte_of(batch, owner, consumer, i);
+  const std::optional<uint64_t> place = bytes > 0 ? arena.place(bytes) : std::nullopt;
+  for (uint64_t i = 0; place && i < bytes; ++i) {
+    arena.at(*place)[i] = byte_of(batch, owner, consumer, i);
   }
+  return place;
 }
 
 bool came(ConstBytes rows, uint64_t batch, uint32_t owner, uint32_t consumer) {
@@ -95,46 +98,7 @@ class Counting final : public Forwarding {
 
 }  // namespace
 
-TEST_CASE("packed rows: ranks that grow at batches of their own connect once") {
-  constexpr uint32_t kRanks = 3;
-  for (const OneSidedKind& kind : kOneSidedKinds) {
-    if (!seen_by_sanitizer(kind)) {
-      continue;
-    }
-    CAPTURE(kind.name);
-    Ranks ranks = kind.make(kRanks, kLong, {});
-    std::vector<Counting::Counts> counts(kRanks);
-    none(errors_of(ranks, [&](Transport& inner) {
-      const uint32_t own = inner.rank();
-      Counting transport(inner, counts[own]);
-      ParcelArena arena(transport);
-      // The rank whose turn it is packs four times as much as any has so far; each grows once more
-      // by itself later, up to where the others are already.
-      for (uint32_t batch = 0; batch < 2 * kRanks; ++batch) {
-        const uint32_t growing = batch % kRanks;
-        const uint64_t bytes = ParcelArena::kLeastBytes << (batch < kRanks ? 2 * batch : 4);
-        const uint32_t consumer = (growing + 1) % kRanks;
-        if (own == growing) {
-          std::memset(arena.place(consumer, bytes), static_cast<int>(batch + 1), bytes);
-        }
-        std::vector<uint64_t> coming(kRanks, 0);
-        coming[growing] = own == consumer ? bytes : 0;
-        const auto arrived = arena.fetch(coming);
-        for (const std::byte one : arrived[growing]) {
-          expect(one == static_cast<std::byte>(batch + 1), "other rows came");
-        }
-      }
-    }));
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      if (ranks[rank]) {  // on this machine
-        CHECK(counts[rank].connected == 1);
-        CHECK(counts[rank].renewed == 2);
-      }
-    }
-  }
-}
-
-TEST_CASE("packed rows: all come, batch after batch, while arenas grow") {
+TEST_CASE("packed rows: all come, batch after batch, while arenas grow, and ranks connect once") {
   for (const OneSidedKind& kind : kOneSidedKinds) {
     if (!seen_by_sanitizer(kind)) {  // an arena is written again
       continue;
@@ -143,30 +107,55 @@ TEST_CASE("packed rows: all come, batch after batch, while arenas grow") {
       CAPTURE(kind.name);
       CAPTURE(size);
       Ranks ranks = kind.make(size, kLong, {});
-      none(errors_of(ranks, [&](Transport& transport) {
-        const uint32_t own = transport.rank();
+      std::vector<Counting::Counts> counts(size);
+      std::vector<uint64_t> elsewhere(size);  // pieces that found no room
+      none(errors_of(ranks, [&](Transport& inner) {
+        const uint32_t own = inner.rank();
+        Counting transport(inner, counts[own]);
         ParcelArena arena(transport);
-        for (uint64_t batch = 0; batch < 5; ++batch) {
+        for (uint64_t batch = 0; batch < 8; ++batch) {
+          uint64_t most = 0;  // as the agreement on a batch tells all
+          for (const uint64_t one : allgather(inner, arena.wanted())) {
+            most = std::max(most, one);
+          }
+          arena.make(most);
+          std::vector<uint64_t> places(size, UINT64_MAX);
           for (uint32_t consumer = 0; consumer < size; ++consumer) {
-            if (bytes_of(batch, own, consumer) > 0) {
-              place(arena, batch, own, consumer);
+            const auto found = place(arena, batch, own, consumer);
+            places[consumer] = found.value_or(UINT64_MAX);
+            elsewhere[own] += !found && bytes_of(batch, own, consumer) > 0 ? 1 : 0;
+          }
+          const std::vector<uint64_t> told = alltoall(inner, places);
+          std::vector<ParcelArena::Piece> pieces;
+          for (uint32_t owner = 0; owner < size; ++owner) {
+            if (told[owner] != UINT64_MAX) {
+              pieces.push_back({owner, told[owner], bytes_of(batch, owner, own)});
             }
           }
-          std::vector<uint64_t> coming;
-          for (uint32_t owner = 0; owner < size; ++owner) {
-            coming.push_back(bytes_of(batch, owner, own));
+          const auto arrived = arena.read(pieces);
+          expect(arrived.size() == pieces.size(), "not a span a piece");
+          for (size_t i = 0; i < pieces.size(); ++i) {
+            expect(came(arrived[i], batch, pieces[i].owner, own), "other rows came");
           }
-          const auto arrived = arena.fetch(coming);
-          for (uint32_t owner = 0; owner < size; ++owner) {
-            expect(came(arrived[owner], batch, owner, own), "other rows came");
-          }
+          static_cast<void>(allgather(inner, uint8_t{1}));  // all have read
+          arena.clear();
         }
       }));
+      for (uint32_t rank = 0; rank < size; ++rank) {
+        if (ranks[rank]) {  // on this machine
+          CHECK(counts[rank].connected == 1);
+          CHECK(counts[rank].renewed > 0);
+          CHECK(counts[rank].renewed < 8);
+        }
+      }
+      if (std::ranges::all_of(ranks, [](const auto& one) { return one != nullptr; })) {
+        CHECK(std::ranges::max(elsewhere) > 0);
+      }
     }
   }
 }
 
-TEST_CASE("packed rows: an owner of another mind, and one that is gone, are named") {
+TEST_CASE("packed rows: a piece outside of an arena, and an owner that is gone, are named") {
   for (const OneSidedKind& kind : kOneSidedKinds) {
     CAPTURE(kind.name);
     if (!seen_by_sanitizer(kind)) {
@@ -175,37 +164,39 @@ TEST_CASE("packed rows: an owner of another mind, and one that is gone, are name
     Ranks ranks = kind.make(2, 200, {});
     const auto errors = errors_of(ranks, [](Transport& transport) {
       const bool owner = transport.rank() == 1;
-      const std::vector<uint64_t> coming{0, owner ? 0U : 64U};
       std::optional<ParcelArena> arena(transport);
-      if (owner) {
-        std::memset(arena->place(0, 64), 1, 64);
-      }
-      static_cast<void>(arena->fetch(coming));
-      std::string said;
-      try {
-        if (owner) {
-          static_cast<void>(arena->place(0, 72));
-        }
-        static_cast<void>(arena->fetch(coming));
-      } catch (const gear::base::TransportError& error) {
-        said = error.what();
-      }
-      if (owner) {  // goes on alone, and then goes
+      arena->make(ParcelArena::kLeastBytes);
+      if (owner) {  // goes, and still lives
+        std::memset(arena->at(*arena->place(64)), 1, 64);
+        transport.allgather({}, {});
+        transport.allgather({}, {});
         arena.reset();
-        static_cast<void>(alltoall(
-            transport, std::vector<std::array<uint64_t, 3>>(2, {0, 64, ParcelArena::kLeastBytes})));
+        transport.allgather({}, {});
         transport.allgather({}, {});
         return;
       }
-      static_cast<void>(allgather(transport, uint8_t{1}));  // the owner's fetch() ends
-      expect(said ==
-                 "[transport] rank 1 has packed 72 bytes of rows for rank 0 at 0 of 65536, and 64 "
-                 "are to come: ranks of one group must run the same build",
-             said.c_str());
+      transport.allgather({}, {});
+      const std::vector<ParcelArena::Piece> pieces{{1, 0, 64}};
+      expect(arena->read(pieces)[0][63] == std::byte{1}, "other rows came");
+      for (const uint64_t at : {ParcelArena::kLeastBytes - 63, uint64_t{1} << 63}) {
+        std::string said;
+        try {
+          const std::vector<ParcelArena::Piece> outside{{1, at, 64}};
+          arena->read(outside);
+        } catch (const gear::base::TransportError& error) {
+          said = error.what();
+        }
+        expect(said == gear::base::cat("[transport] rank 1 has packed 64 bytes of rows for rank 0 ",
+                                       "at ", at, " of 65536: ranks of one group must run the ",
+                                       "same build"),
+               said.c_str());
+      }
+      transport.allgather({}, {});
+      transport.allgather({}, {});
       try {
-        static_cast<void>(arena->fetch(coming));
-      } catch (const gear::base::TransportError& error) {
-        transport.allgather({}, {});  // the owner has gone, and still lives
+        arena->read(pieces);
+      } catch (const gear::base::TransportError&) {
+        transport.allgather({}, {});
         throw;
       }
     });

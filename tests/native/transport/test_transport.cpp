@@ -176,6 +176,11 @@ void exchange_once(Transport& transport, const BytesOf& bytes_of, bool unknown =
     }
   };
   came(transport.exchange(to, sizes));
+  std::vector<uint8_t> from;
+  for (const uint64_t bytes : sizes) {
+    from.push_back(bytes > 0 ? 1 : 0);
+  }
+  came(transport.exchange_sparse(to, from));
   if (unknown) {
     const std::span<const ConstBytes> arrived = transport.exchange(to);
     gather_once(transport, 5, 100);  // nothing but an exchange ends what came
@@ -508,12 +513,36 @@ TEST_CASE("transport: what one rank alone got wrong is its own error, and costs 
       const std::vector<uint64_t> sizes(size + 1);
       refused([&] { transport.exchange({to.data(), size - 1}); }, "exchange with");
       refused([&] { transport.exchange(to, sizes); }, "exchange with");
+      const std::vector<uint8_t> from(size + 1);
+      refused([&] { transport.exchange_sparse(to, from); }, "exchange_sparse with");
+      refused([&] { transport.exchange_sparse({to.data(), size - 1}, {from.data(), size}); },
+              "exchange_sparse with");
       to[transport.rank()] = all.first(3);
       refused([&] { transport.exchange(to, {sizes.data(), size}); },
               "sends itself 3 bytes and expects 0");
       gather_once(transport, 1, 8);
     }));
   });
+}
+
+// By messages a rank that hears nothing waits; the others see at once who says what.
+TEST_CASE("transport: a rank that sends nothing where some is to come is named") {
+  for_every(
+      [](const Kind& kind, uint32_t size) {
+        const std::string name = kind.name;
+        if (name != "loopback" && name != "emulated" && name != "shared_memory") {
+          return;
+        }
+        Ranks ranks = kind.make(size, kLong);
+        const auto errors = errors_of(ranks, [&](Transport& transport) {
+          const std::vector<ConstBytes> to(size);
+          std::vector<uint8_t> from(size);
+          from[0] = transport.rank() == 1 ? 1 : 0;
+          transport.exchange_sparse(to, from);
+        });
+        CHECK(contains(errors[1], "rank 0 gives 0 bytes, rank 1 expects some of it"));
+      },
+      2);
 }
 
 TEST_CASE("transport: groups that cannot be are refused") {
