@@ -7,7 +7,8 @@
 The processes are ranks on a node each (GEAR_NODE), with one thread each, so that all that moves
 goes by messages, of the transport that GEAR takes. First they measure what that transport takes,
 call by call, which makes the curves; then they draw batches, and count what went by it. `gear emu
-replay` gets the curves, and measures the rest in a process of its own, alone on the machine. So
+replay` gets the curves, and measures the rest in a process of its own, alone on the machine. With
+`--device cuda` rank r keeps its rows on GPU r and the batches go there. So
 ranks beyond the cores, which wait for each other's, are slower than it says. A ratio above 1: it
 says more than there was.
 """
@@ -46,6 +47,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ranks", default="2,4", metavar="A,B", help="%(default)s")
     parser.add_argument("--batch", type=int, default=1024, metavar="N", help="of each rank")
     parser.add_argument("--row-bytes", type=int, default=1024, metavar="N", help="%(default)s")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="%(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     parser.add_argument("--curves", type=Path, help=argparse.SUPPRESS)  # of a rank: to be written
     return parser.parse_args(arguments)
@@ -76,6 +78,7 @@ def run_ranks(ranks: int, chosen: argparse.Namespace, curves: Path) -> list[dict
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     words = [f"--batch={chosen.batch}", f"--row-bytes={chosen.row_bytes}", f"--curves={curves}"]
+    words.append(f"--device={chosen.device}")
     met = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     started = [
         subprocess.Popen(
@@ -171,29 +174,45 @@ def batches(
     group: gear.Group, traffic: Any, locality: str, chosen: argparse.Namespace
 ) -> dict[str, float]:
     """The median of a batch on this rank, and what it gave others for one. Collective."""
+    device = chosen.device if chosen.device == "cpu" else f"cuda:{group.rank}"
     with (
-        filled(chosen.batch, chosen.row_bytes, "cpu", group) as buffer,
+        filled(chosen.batch, chosen.row_bytes, device, group) as buffer,
         buffer.loader(
             chosen.batch,
             sampler=gear.Uniform(),
             outputs={"row": gear.Step()},
-            framework="numpy",
+            framework="numpy" if device == "cpu" else "torch",
+            device=device,
             prefetch=0,
             seed=1,
             locality=locality,
         ) as loader,
     ):
+        wait = waiter(device)
         for _ in range(WARM):
             next(loader)
         group.barrier()
         before, found = given(traffic), []
         for _ in range(BATCHES):
             began = time.perf_counter()
-            next(loader)
+            wait(next(loader))
             found.append(time.perf_counter() - began)
         moved = given(traffic) - before
         group.barrier()
     return {"batch_s": median(found), "bytes": moved / BATCHES}
+
+
+def waiter(device: str) -> Callable[[Any], object]:
+    """Returns when a batch is there."""
+    if device == "cpu":
+        return lambda batch: batch
+    import torch
+
+    def wait(batch: Any) -> None:
+        batch["row"]  # the current stream waits for it
+        torch.cuda.synchronize(device)
+
+    return wait
 
 
 def given(traffic: Any) -> int:
@@ -205,6 +224,7 @@ def said(ranks: int, locality: str, chosen: argparse.Namespace, curves: Path) ->
     file = curves.with_suffix(f".{locality}.json")
     words = [f"--ranks={ranks}", "--per-node=1", f"--batch={chosen.batch}"]
     words += [f"--row-bytes={chosen.row_bytes}", f"--locality={locality}"]
+    words += [f"--device={chosen.device if chosen.device == 'cpu' else 'cuda:0'}"]
     words += [f"--model={curves}", f"--json={file}"]
     program = [sys.executable, "-m", "gear.cli.app", "emu", "replay", *words]
     subprocess.run(program, cwd=curves.parent, env=environment(), check=True, stdout=sys.stderr)

@@ -57,11 +57,11 @@ def main() -> int:
     found: dict[str, Any] = {"machine": machine.facts(), "processes": processes()}
     for name, told in found["processes"].items():
         low, high = told["low"], told["high"]
-        print(f"two processes, {ITEMS} items, {name:24} {told['us']:7.1f} us ({low:.1f}..{high:.1f})")
+        print(
+            f"two processes, {ITEMS} items, {name:24} {told['us']:7.1f} us ({low:.1f}..{high:.1f})"
+        )
     found["threads"] = [
-        row
-        for ranks in map(int, filter(None, chosen.threads.split(",")))
-        for row in counted(ranks)
+        row for ranks in map(int, filter(None, chosen.threads.split(","))) for row in counted(ranks)
     ]
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -115,7 +115,7 @@ std::unique_ptr<GroupMover> GroupSource::make_mover() {
   MoverParts parts{facts_.layout,  shard_.layout(),   access_.pages,
                    peers_->rank(), options_.prefetch, *data_};
   if (access_.by_run()) {
-    parts.reader = peers_->remote()->connect(*control_);
+    parts.reader = peers_->remote()->connect(*control_, access_.far());
   }
   parts.in_arena = access_.packed;
   if (!by_kernels_) {

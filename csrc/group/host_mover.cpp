@@ -27,7 +27,11 @@ class HostMover final : public GroupMover {
     if (parts_.reader) {
       remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
     } else if (parts_.in_arena) {
-      arena_ = std::make_unique<ParcelArena>(parts_.data);
+      std::vector<uint8_t> far;
+      for (const PeerPages& peer : parts_.peers) {
+        far.push_back(peer.host == nullptr ? 1 : 0);
+      }
+      arena_ = std::make_unique<ParcelArena>(parts_.data, std::move(far));
     }
     // Of staged batches as many again are on their way to the GPU.
     const size_t most_blocks = (parts_.prefetch + 2) * (stage_ ? 2 : 1);

@@ -37,6 +37,15 @@ struct PageAccess {
     }
   }
 
+  /// By owner: 1 where this rank cannot read its pages by pointer.
+  std::vector<uint8_t> far() const {
+    std::vector<uint8_t> far;
+    for (const PeerPages& one : pages) {
+      far.push_back(one.host == nullptr ? 1 : 0);
+    }
+    return far;
+  }
+
   bool reads(uint32_t consumer, uint32_t owner) const {
     return by_pointer[consumer * pages.size() + owner] != 0;
   }

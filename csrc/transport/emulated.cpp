@@ -115,8 +115,9 @@ class EmulatedMemory final : public RemoteMemory {
                  const Meter& meter)
       : inner_(std::move(inner)), transport_(std::move(transport)), meter_(meter) {}
 
-  std::unique_ptr<RemoteReader> connect(Transport& control) override {
-    return std::make_unique<EmulatedReader>(inner_->connect(control), transport_, meter_);
+  std::unique_ptr<RemoteReader> connect(Transport& control,
+                                        std::span<const uint8_t> from) override {
+    return std::make_unique<EmulatedReader>(inner_->connect(control, from), transport_, meter_);
   }
   void renew(Bytes memory) override { inner_->renew(memory); }
 

@@ -309,7 +309,8 @@ def interrupted_close() -> dict[str, Any]:
     """Ctrl-C while rank 0 closes a loader whose batches in flight wait for a busy rank 1."""
     group = gear.Group.from_env(timeout_s=60, transport="group")
     buffer = filled(group)
-    loader = buffer.loader(8, framework="numpy", prefetch=1024, locality="off")
+    # More than 64 KiB, which a thread of its own brings together.
+    loader = buffer.loader(40, framework="numpy", prefetch=1024, locality="off")
     until_closed = os.open(os.environ["FIFO"], os.O_RDWR)
     next(loader)
     if group.rank == 1:

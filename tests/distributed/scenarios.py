@@ -88,6 +88,7 @@ def ranks_per_node(size: int) -> int:
 
 
 MOVING = Story(more=25)  # what is stored changes between batches, and is evicted
+LARGE = 70  # items
 EMPTY_RANK = Story(steps=(120, 0, 20, 3), more=12)
 
 SCENARIOS = [
@@ -123,4 +124,8 @@ SCENARIOS = [
     Scenario("topk", TopK(), tier="shared", several_nodes=True, story=MOVING),
     Scenario("topk-off", TopK(), STEPS, batch_size=64, locality="off", story=EMPTY_RANK),
     Scenario("topk-episodes", TopK(unit="episode"), SEQUENCES, batch_size=3, story=MOVING),
+    # Of more than 64 KiB: a thread of its own carries these batches out.
+    Scenario("uniform-large", Uniform(), SEQUENCES, LARGE, several_nodes=True, story=MOVING),
+    Scenario("weighted-large", Weighted(), SEQUENCES, LARGE, tier="shared", several_nodes=True),
+    Scenario("lifo-large", Lifo(), SEQUENCES, LARGE, story=MOVING, prefetch=2, capacity=400),
 ]

@@ -31,15 +31,17 @@ def test_batches_are_the_same_and_bytes_are_those_of_the_formula(shape, locality
 
 
 def test_seconds_are_those_of_the_formula() -> None:
-    """Of a batch of which nothing moves but what each rank tells the others."""
+    """Agreement and counts; a parcel takes what it gives or gets."""
     shape = emu.Shape(2, 2)
     batch = Batch(shape, 8, ROW_BYTES)
     curves = curves_of(emu.two_level, shape, emu.Links.load("hgx-h100"))
     for one in on_threads(4, 2, lambda group: draw(group, batch, 2, 1)):
         seconds = [of_allgather(curves, shape, each).seconds for each in (READY, COUNT)]
         assert math.isclose(one.tallies["allgather"][3], 2 * sum(seconds), rel_tol=1e-12)
-        assert one.tallies["exchange"][0] == 4
-        assert one.tallies["exchange"][3] >= 2 * of_exchange(curves, shape, 3, 48).seconds
+        _, messages, size, seconds = one.tallies["exchange"]
+        assert one.tallies["exchange"][0] == 2
+        given = of_exchange(curves, shape, messages, size).seconds if messages else 0.0
+        assert seconds >= 0.999 * given / 2  # of two batches; who gets more takes longer
 
 
 @pytest.mark.slow

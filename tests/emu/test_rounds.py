@@ -75,16 +75,24 @@ def test_deviations(shape) -> None:
     for parts, found in ((ranks, moved), (shape.nodes, far)):
         assert math.isclose(surplus_deviation(batch.draws, parts), found.std(), rel_tol=0.06)
     spread = bytes_deviation(batch)
-    assert math.isclose(spread["rows"], 1000 * far.std(), rel_tol=0.06)
-    parcels = (36 * (moved - far) + 24 * far).std()
+    parcels = (36 * (moved - far) + 1024 * far).std()
     assert 0.94 * parcels <= spread["parcels"] <= 1.8 * parcels  # at most
     most, away = most_of_a_rank(batch), np.abs(counts - items).max(1)
     assert 0.9 * away.mean() <= most.near + most.far <= 1.4 * away.mean()
     owners = random.integers(ranks, size=(4000, ranks, items))
     elsewhere = owners // shape.per_node != np.arange(ranks)[:, None] // shape.per_node
-    sent = 1000 * elsewhere.sum((1, 2))
+    sent = (36 if shape.per_node > 1 else 24) * moved_near(owners, shape) + 1024 * elsewhere.sum(
+        (1, 2)
+    )
     off = bytes_deviation(Batch(shape, items, 1000, "off"))
-    assert math.isclose(off["rows"], sent.std(), rel_tol=0.06)
+    assert math.isclose(off["parcels"], sent.std(), rel_tol=0.06)
+
+
+def moved_near(owners: np.ndarray, shape: emu.Shape) -> np.ndarray:
+    """By batch: items that another rank of their owner's node consumes."""
+    consumers = np.arange(shape.ranks)[:, None]
+    same_node = owners // shape.per_node == consumers // shape.per_node
+    return (same_node & (owners != consumers)).sum((1, 2))
 
 
 @pytest.mark.parametrize(("parts", "mean"), [(2, 0.564), (10, 1.539), (100, 2.508)])
@@ -101,11 +109,13 @@ def test_bytes_of_each_round() -> None:
     assert told == {
         "agreement": (6 * 3, 30 * 40),
         "counts": (6 * 3, 30 * 8),
-        "parcels": (30, 30 * 16 + 10 * (24 + 12) + 4 * 8 + 6 * 24),
-        "rows": (3, 6 * 48),
+        "parcels": (7, 7 * 24 + 10 * (24 + 12) + 4 * 8 + 6 * (24 + 48)),
     }
     filled = rounds(Batch(emu.Shape(2, 3), 9, 20), moved)[-1]
-    assert filled.bytes == 6 * 20 + 3 * 6  # one of 12, 8, 4 and 0 bytes
+    # one of 12, 8, 4 and 0 bytes
+    assert filled.bytes == told["parcels"][1] - 6 * (48 - 20) + 3 * 6
+    off = rounds(Batch(emu.Shape(2, 3), 9, 48, "off"), moved)[-1]
+    assert (off.messages, off.bytes) == (30, told["parcels"][1] + (30 - 7) * 24)
     assert [
         one.name for one in rounds(Batch(emu.Shape(4), 9, 48), Moved(near=8, near_pairs=2))
     ] == [

@@ -24,7 +24,7 @@ void ParcelArena::make(uint64_t bytes) {
   if (exposed_) {
     exposed_->renew(memory);
   } else if ((exposed_ = data_.expose(memory))) {
-    reader_ = exposed_->connect(data_);
+    reader_ = exposed_->connect(data_, from_);
   } else {
     throw base::TransportError(base::cat(
         "[transport] the ranks cannot register memory for rows that they pack, ", bytes,

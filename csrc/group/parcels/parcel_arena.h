@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "memory/region.h"
@@ -36,8 +37,10 @@ class ParcelArena {
     uint64_t bytes;
   };
 
-  /// `data` exposes memory; it is the caller's and outlives this.
-  explicit ParcelArena(transport::Transport& data) : data_(data) {}
+  /// `data` exposes memory; it is the caller's and outlives this. from: 1 for the ranks that are
+  /// read from; empty: all.
+  explicit ParcelArena(transport::Transport& data, std::vector<uint8_t> from = {})
+      : data_(data), from_(std::move(from)) {}
 
   /// Bytes that the largest batch so far would have taken, to a power of two, and at least
   /// kLeastBytes. Any thread.
@@ -59,6 +62,7 @@ class ParcelArena {
 
  private:
   transport::Transport& data_;
+  std::vector<uint8_t> from_;
   std::unique_ptr<memory::Region> arena_;
   std::unique_ptr<transport::RemoteMemory> exposed_;  ///< gone before the arena
   std::unique_ptr<transport::RemoteReader> reader_;

@@ -47,8 +47,8 @@ PublishedShards::PublishedShards(Peers& peers) {
   pages_ = access.pages;
   make_index(peers);
   if (access.messages) {
-    page_reader_ = peers.remote()->connect(control);
-    index_reader_ = far_indexes_->connect(control);
+    page_reader_ = peers.remote()->connect(control, access.far());
+    index_reader_ = far_indexes_->connect(control, access.far());
   }
 }
 

@@ -43,9 +43,10 @@ std::unique_ptr<Exposed> FabricDevice::expose(Bytes memory) const {
   return std::make_unique<ExposedByFabric>(domain_, memory, options_.chunk_bytes);
 }
 
-std::unique_ptr<Lanes> FabricDevice::lanes(uint32_t rank, double,
-                                           std::vector<Opaque> addresses) const {
-  return std::make_unique<FabricLanes>(domain_, rank, std::move(addresses), options_.chunk_bytes);
+std::unique_ptr<Lanes> FabricDevice::lanes(double, std::vector<Opaque> addresses,
+                                           std::vector<uint8_t> partners) const {
+  return std::make_unique<FabricLanes>(domain_, std::move(addresses), std::move(partners),
+                                       options_.chunk_bytes);
 }
 
 std::unique_ptr<Transport> open_fabric(std::shared_ptr<Transport> messages,

@@ -46,10 +46,11 @@ std::string_view hint(int error) {
 
 }  // namespace
 
-FabricLanes::FabricLanes(const std::shared_ptr<const FabricDomain>& domain, uint32_t rank,
-                         std::vector<Opaque> names, uint64_t chunk_bytes)
-    : rank_(rank),
-      names_(std::move(names)),
+FabricLanes::FabricLanes(const std::shared_ptr<const FabricDomain>& domain,
+                         std::vector<Opaque> names, std::vector<uint8_t> partners,
+                         uint64_t chunk_bytes)
+    : names_(std::move(names)),
+      partners_(std::move(partners)),
       chunk_bytes_(chunk_bytes),
       endpoint_(domain, depth_of(*domain->info()), false),
       owners_(names_.size(), FI_ADDR_NOTAVAIL),
@@ -66,7 +67,7 @@ FabricLanes::FabricLanes(const std::shared_ptr<const FabricDomain>& domain, uint
 
 void FabricLanes::connect(std::span<const Opaque>) {
   for (uint32_t owner = 0; owner < names_.size(); ++owner) {
-    if (owner != rank_) {
+    if (partners_[owner] != 0) {
       owners_[owner] = endpoint_.add(names_[owner]);
     }
   }

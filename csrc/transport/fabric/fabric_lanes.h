@@ -17,8 +17,8 @@ namespace gear::transport::fabric {
 class FabricLanes final : public Lanes {
  public:
   /// Reads what others expose through the endpoints that `names` name, by rank.
-  FabricLanes(const std::shared_ptr<const FabricDomain>& domain, uint32_t rank,
-              std::vector<Opaque> names, uint64_t chunk_bytes);
+  FabricLanes(const std::shared_ptr<const FabricDomain>& domain, std::vector<Opaque> names,
+              std::vector<uint8_t> partners, uint64_t chunk_bytes);
 
   const Limits& limits() const noexcept override { return limits_; }
   Opaque introduction(uint32_t) const override { return {}; }
@@ -38,13 +38,13 @@ class FabricLanes final : public Lanes {
   Ended end(void* context);
   void end_failed();
 
-  uint32_t rank_;
   std::vector<Opaque> names_;
+  std::vector<uint8_t> partners_;
   uint64_t chunk_bytes_;
   FabricEndpoint endpoint_;
   Limits limits_{};
   std::optional<FabricMemory> landing_;
-  std::vector<fi_addr_t> owners_;  ///< by rank
+  std::vector<fi_addr_t> owners_;  ///< by rank; of partners
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
   std::vector<fi_cq_entry> entries_;

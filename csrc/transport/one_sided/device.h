@@ -46,9 +46,9 @@ class Lanes {
 
   virtual ~Lanes() = default;
   virtual const Limits& limits() const noexcept = 0;
-  /// What `rank` must know of these lanes before they read; of one size for all pairs of ranks.
+  /// What `rank`, a partner, must know of these lanes before they read; of one size for all.
   virtual Opaque introduction(uint32_t rank) const = 0;
-  /// `others`: the introduction of every rank to this one. Throws TransportError.
+  /// `others`: the introduction of every partner to this one, by rank. Throws TransportError.
   virtual void connect(std::span<const Opaque> others) = 0;
   /// Reads fill `memory` from here on, and no other memory; none is under way. Empty: nowhere.
   virtual ChunkedMemory land_in(Bytes memory) = 0;
@@ -86,10 +86,10 @@ class Device {
   virtual std::string obstacle(uint32_t rank, const Opaque& address) const = 0;
   /// `memory` is the caller's and outlives it. Throws TransportError.
   virtual std::unique_ptr<Exposed> expose(Bytes memory) const = 0;
-  /// To what all ranks but `rank`, which is this one, expose at `addresses`, by rank. Throws
-  /// TransportError.
-  virtual std::unique_ptr<Lanes> lanes(uint32_t rank, double timeout_s,
-                                       std::vector<Opaque> addresses) const = 0;
+  /// To what ranks expose at `addresses`, by rank: those r of which partners[r] is 1, and of which
+  /// this one is a partner too. Throws TransportError.
+  virtual std::unique_ptr<Lanes> lanes(double timeout_s, std::vector<Opaque> addresses,
+                                       std::vector<uint8_t> partners) const = 0;
 };
 
 }  // namespace gear::transport

@@ -83,6 +83,12 @@ class PackedRows final : public Rows {
   std::vector<std::byte> packed_;
 };
 
+std::vector<uint8_t> only(uint32_t rank, uint32_t size) {
+  std::vector<uint8_t> ranks(size);
+  ranks[rank] = 1;
+  return ranks;
+}
+
 class ReadRows final : public Rows {
  public:
   ReadRows(Transport& transport, uint32_t source, std::unique_ptr<RemoteMemory> memory,
@@ -91,7 +97,7 @@ class ReadRows final : public Rows {
         source_(source),
         memory_(std::move(memory)),
         control_(transport, patience_s),
-        reader_(memory_->connect(control_)) {}
+        reader_(memory_->connect(control_, only(source, transport.size()))) {}
 
   ConstBytes get(uint64_t row_bytes) override {
     reads_.clear();

@@ -1,5 +1,6 @@
 #include "transport/one_sided/one_sided_transport.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,15 +22,28 @@ std::vector<std::vector<T>> gather_lists(Transport& messages, const std::vector<
   return exchange_lists(messages, std::vector<std::vector<T>>(messages.size(), mine));
 }
 
-// What a rank says of itself is as long as what this one does.
-void check_lengths(const std::vector<Opaque>& all, size_t own) {
+// What a rank says of itself is as long as what this one does; of `ranks`, or where that is empty
+// of all.
+void check_lengths(const std::vector<Opaque>& all, size_t own, std::span<const uint8_t> ranks) {
   for (uint32_t r = 0; r < all.size(); ++r) {
-    if (all[r].size() != own) {
+    if ((ranks.empty() || ranks[r] != 0) && all[r].size() != own) {
       throw base::TransportError(base::cat("rank ", r, " introduces itself in ", all[r].size(),
                                            " bytes, this one in ", own, ": ranks of one group ",
                                            "must run the same build, with the same options"));
     }
   }
+}
+
+// A connection has two ends: both are made where either rank reads of the other.
+std::vector<uint8_t> partners_of(Transport& control, std::span<const uint8_t> from) {
+  std::vector<uint8_t> partners(control.size(), from.empty() ? 1 : 0);
+  std::ranges::copy(from, partners.begin());
+  partners[control.rank()] = 0;
+  const std::vector<uint8_t> readers = alltoall(control, partners);
+  for (uint32_t r = 0; r < partners.size(); ++r) {
+    partners[r] |= readers[r];
+  }
+  return partners;
 }
 
 class OneSidedMemory final : public RemoteMemory {
@@ -45,20 +59,24 @@ class OneSidedMemory final : public RemoteMemory {
     hear_of_chunks();
   }
 
-  std::unique_ptr<RemoteReader> connect(Transport& control) override {
+  std::unique_ptr<RemoteReader> connect(Transport& control,
+                                        std::span<const uint8_t> from) override {
+    const std::vector<uint8_t> partners = partners_of(control, from);
     std::unique_ptr<Lanes> lanes;
-    agree(control, device_->kind(), failure_of([&] {
-            lanes = device_->lanes(control.rank(), control.timeout_s(), addresses_);
-          }));
-    std::vector<Opaque> introductions;
-    introductions.reserve(control.size());
+    agree(control, device_->kind(),
+          failure_of([&] { lanes = device_->lanes(control.timeout_s(), addresses_, partners); }));
+    std::vector<Opaque> introductions(control.size());
+    size_t length = 0;
     for (uint32_t r = 0; r < control.size(); ++r) {
-      introductions.push_back(lanes->introduction(r));
+      if (partners[r] != 0) {
+        introductions[r] = lanes->introduction(r);
+        length = introductions[r].size();
+      }
     }
     const auto others = exchange_lists(control, introductions);
     // Once all have connected, reads may come.
     agree(control, device_->kind(), failure_of([&] {
-            check_lengths(others, introductions[control.rank()].size());
+            check_lengths(others, length, partners);
             lanes->connect(others);
           }));
     return std::make_unique<RunReader>(
@@ -141,7 +159,7 @@ std::unique_ptr<Transport> make_one_sided(
   const auto addresses = gather_lists(*messages, device->address());
   std::string obstacle;
   const std::string failed = failure_of([&] {
-    check_lengths(addresses, device->address().size());
+    check_lengths(addresses, device->address().size(), {});
     for (uint32_t r = 0; r < addresses.size() && obstacle.empty(); ++r) {
       obstacle = device->obstacle(r, addresses[r]);
     }

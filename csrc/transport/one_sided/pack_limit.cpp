@@ -97,7 +97,9 @@ uint64_t measure(Transport& transport, uint32_t owner) {
   if (!exposed) {
     return 0;
   }
-  const auto reader = exposed->connect(transport);
+  std::vector<uint8_t> from(transport.size());
+  from[owner] = 1;
+  const auto reader = exposed->connect(transport, from);
   Trial trial(*reader, {pool->data(), kPoolBytes}, owner);
   uint64_t below = 0;
   int lost = 0;  // sizes in a row: one may have been bad luck

@@ -25,8 +25,8 @@ class RemoteReader {
   virtual ~RemoteReader() = default;
 
   /// Returns `bytes` bytes, of which those that `reads` name are filled; they stay until the next
-  /// call. `reads` are grouped by owner, never the own rank, and none is empty. What an owner
-  /// writes meanwhile may come torn: who reads sees to it that nobody does.
+  /// call. `reads` are grouped by owner, each one that it is connected to, and none is empty. What
+  /// an owner writes meanwhile may come torn: who reads sees to it that nobody does.
   ///
   /// Throws TransportError, which names the owner and says in words what became of the read; the
   /// reader is of no use after that. Waits no longer than the transport's timeout_s(), and what
@@ -39,8 +39,12 @@ class RemoteMemory {
  public:
   virtual ~RemoteMemory() = default;
 
-  /// Of use until the RemoteMemory of any rank goes. Collective over `control`, like what made it.
-  virtual std::unique_ptr<RemoteReader> connect(Transport& control) = 0;
+  /// Reads of the ranks r of which from[r] is 1 alone, to which it connects this one, and them to
+  /// it; empty: of all others. Of use until the RemoteMemory of any rank goes. Collective over
+  /// `control`, like what made it.
+  virtual std::unique_ptr<RemoteReader> connect(Transport& control,
+                                                std::span<const uint8_t> from) = 0;
+  std::unique_ptr<RemoteReader> connect(Transport& control) { return connect(control, {}); }
 
   /// This rank exposes `memory` in place of what it did, which may go once this returns; readers
   /// stay connected. Collective over the transport that made it, and no rank reads meanwhile.

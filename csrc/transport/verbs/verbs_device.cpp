@@ -72,8 +72,11 @@ std::unique_ptr<Exposed> VerbsDevice::expose(Bytes memory) const {
   return std::make_unique<ExposedByVerbs>(port_, memory, options_.chunk_bytes);
 }
 
-std::unique_ptr<Lanes> VerbsDevice::lanes(uint32_t rank, double timeout_s,
-                                          std::vector<Opaque> addresses) const {
+// Many ranks would ask for more queue pairs than a card's cache holds.
+std::unique_ptr<Lanes> VerbsDevice::lanes(double timeout_s, std::vector<Opaque> addresses,
+                                          std::vector<uint8_t> partners) const {
+  constexpr size_t kFewRanks = 64;
+  const uint32_t queue_pairs = addresses.size() > kFewRanks ? 1 : options_.queue_pairs;
   std::vector<PortAddress> ports;
   ports.reserve(addresses.size());
   for (const Opaque& address : addresses) {
@@ -81,7 +84,7 @@ std::unique_ptr<Lanes> VerbsDevice::lanes(uint32_t rank, double timeout_s,
   }
   return std::make_unique<VerbsLanes>(
       port_, std::move(ports),
-      VerbsLanes::Options{rank, options_.queue_pairs, timeout_s, options_.chunk_bytes});
+      VerbsLanes::Options{std::move(partners), queue_pairs, timeout_s, options_.chunk_bytes});
 }
 
 std::unique_ptr<Transport> open_verbs(std::shared_ptr<Transport> messages,

@@ -19,8 +19,8 @@ class VerbsDevice final : public Device {
   Opaque address() const override;
   std::string obstacle(uint32_t rank, const Opaque& address) const override;
   std::unique_ptr<Exposed> expose(Bytes memory) const override;
-  std::unique_ptr<Lanes> lanes(uint32_t rank, double timeout_s,
-                               std::vector<Opaque> addresses) const override;
+  std::unique_ptr<Lanes> lanes(double timeout_s, std::vector<Opaque> addresses,
+                               std::vector<uint8_t> partners) const override;
 
  private:
   std::shared_ptr<const VerbsPort> port_;

@@ -35,10 +35,10 @@ std::string_view hint(ibv_wc_status status) {
 }  // namespace
 
 VerbsLanes::VerbsLanes(std::shared_ptr<const VerbsPort> port, std::vector<PortAddress> ports,
-                       const Options& options)
+                       Options options)
     : port_(std::move(port)),
       ports_(std::move(ports)),
-      options_(options),
+      options_(std::move(options)),
       pairs_(ports_.size() * options_.queue_pairs) {
   const VerbsLibrary& library = port_->library();
   limits_.per_owner = options_.queue_pairs;
@@ -56,7 +56,7 @@ VerbsLanes::VerbsLanes(std::shared_ptr<const VerbsPort> port, std::vector<PortAd
                                          port_->device_name(), ": ", base::errno_text(errno)));
   }
   for (size_t lane = 0; lane < pairs_.size(); ++lane) {
-    if (lane / options_.queue_pairs != options_.rank) {
+    if (options_.partners[lane / options_.queue_pairs] != 0) {
       pairs_[lane].emplace(*port_, completions_.get(), limits_.depth);
     }
   }
@@ -112,6 +112,7 @@ uint32_t VerbsLanes::post(uint32_t lane, std::span<const Piece> chain) {
   ibv_send_wr& last = requests_[chain.size() - 1];
   last.send_flags = IBV_SEND_SIGNALED;
   last.wr_id |= chain.size();
+  GEAR_CHECK(pairs_[lane].has_value());
   pairs_[lane]->post(requests_.data());
   return static_cast<uint32_t>(chain.size());
 }

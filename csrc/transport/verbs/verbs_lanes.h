@@ -18,15 +18,15 @@ namespace gear::transport::verbs {
 class VerbsLanes final : public Lanes {
  public:
   struct Options {
-    uint32_t rank = 0;
-    uint32_t queue_pairs = 1;  ///< to every other rank
+    std::vector<uint8_t> partners;  ///< by rank: 1 to connect to it
+    uint32_t queue_pairs = 1;       ///< to each of them
     double timeout_s = 300;
     uint64_t chunk_bytes = 0;  ///< of what its reads fill
   };
 
   /// `ports` by rank.
   VerbsLanes(std::shared_ptr<const VerbsPort> port, std::vector<PortAddress> ports,
-             const Options& options);
+             Options options);
 
   const Limits& limits() const noexcept override { return limits_; }
   Opaque introduction(uint32_t rank) const override;
@@ -45,7 +45,7 @@ class VerbsLanes final : public Lanes {
   Limits limits_{};
   std::optional<RegisteredMemory> landing_;
   Owned<ibv_cq> completions_;
-  std::vector<std::optional<QueuePair>> pairs_;  ///< by lane; none to the own rank
+  std::vector<std::optional<QueuePair>> pairs_;  ///< by lane; to partners
   std::vector<ibv_send_wr> requests_;
   std::vector<ibv_sge> places_;
   std::vector<Ended> ended_;

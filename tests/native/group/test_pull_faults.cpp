@@ -59,7 +59,7 @@ struct PeekReader final : RemoteReader {
 };
 
 struct PeekMemory final : RemoteMemory {
-  std::unique_ptr<RemoteReader> connect(Transport&) override {
+  std::unique_ptr<RemoteReader> connect(Transport&, std::span<const uint8_t>) override {
     auto reader = std::make_unique<PeekReader>();
     reader->there = there;
     reader->amid = amid;

@@ -67,7 +67,7 @@ class Faulty final : public Forwarding {
     std::vector<std::byte> landed;
   };
   struct Memory final : RemoteMemory {
-    std::unique_ptr<RemoteReader> connect(Transport& control) override {
+    std::unique_ptr<RemoteReader> connect(Transport& control, std::span<const uint8_t>) override {
       return std::make_unique<Reader>(control.rank());
     }
     void renew(Bytes) override { throw std::logic_error("a first exchange has one pool"); }

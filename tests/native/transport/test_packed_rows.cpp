@@ -81,9 +81,10 @@ class Counting final : public Forwarding {
   struct Memory final : RemoteMemory {
     Memory(std::unique_ptr<RemoteMemory> its, Counts& counts)
         : inner(std::move(its)), counts(counts) {}
-    std::unique_ptr<RemoteReader> connect(Transport& control) override {
+    std::unique_ptr<RemoteReader> connect(Transport& control,
+                                          std::span<const uint8_t> from) override {
       ++counts.connected;
-      return inner->connect(control);
+      return inner->connect(control, from);
     }
     void renew(Bytes memory) override {
       ++counts.renewed;

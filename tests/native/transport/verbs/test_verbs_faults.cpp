@@ -215,6 +215,49 @@ TEST_CASE("verbs faults: the device's limits are kept") {
   CHECK(FakeVerbs::counts().reads >= 2 * 200);
 }
 
+// Ranks 0 and 1 share a node, as do 2 and 3: rank 0 reads of 2 alone, and 3 of 0.
+TEST_CASE("verbs faults: pairs of ranks are connected of which one reads of the other") {
+  const Fresh fresh;
+  Ranks ranks = make_verbs_ranks(4, 200, {uint64_t{1} << 30, 3, nullptr});
+  const auto errors = errors_of(ranks, [](Transport& transport) {
+    std::vector<std::byte> mine(4096, static_cast<std::byte>(transport.rank() + 1));
+    const auto memory = transport.expose(mine);
+    const std::vector<std::vector<uint8_t>> from{
+        {0, 0, 1, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0}};
+    const auto reader = memory->connect(transport, from[transport.rank()]);
+    transport.allgather({}, {});
+    expect(FakeVerbs::counts().pairs == 2 * 2 * 3, "other pairs are connected");
+    const std::vector<RemoteRead> reads{{transport.rank() == 0 ? 2U : 0U, 0, 64, 0}};
+    if (transport.rank() % 3 == 0) {
+      const ConstBytes read = reader->read(reads, 64);
+      expect(read[63] == static_cast<std::byte>(reads[0].owner + 1), "other bytes");
+    }
+    transport.allgather({}, {});
+  });
+  CHECK(errors == std::vector<std::string>(4));
+}
+
+TEST_CASE("verbs faults: beyond 64 ranks one queue pair to each is enough") {
+  for (const uint32_t size : {64U, 65U}) {
+    const Fresh fresh;
+    Ranks ranks = make_verbs_ranks(size, 200, {uint64_t{1} << 30, 4, nullptr});
+    const auto errors = errors_of(ranks, [&](Transport& transport) {
+      std::vector<std::byte> mine(4096, static_cast<std::byte>(transport.rank()));
+      const auto memory = transport.expose(mine);
+      std::vector<uint8_t> from(size);  // a ring
+      const uint32_t owner = (transport.rank() + 1) % size;
+      from[owner] = 1;
+      const auto reader = memory->connect(transport, from);
+      transport.allgather({}, {});
+      expect(FakeVerbs::counts().pairs == uint64_t{size} * 2 * (size > 64 ? 1 : 4), "other pairs");
+      const std::vector<RemoteRead> reads{{owner, 0, 64, 0}};
+      expect(reader->read(reads, 64)[63] == static_cast<std::byte>(owner), "other bytes");
+      transport.allgather({}, {});
+    });
+    CHECK(errors == std::vector<std::string>(size));
+  }
+}
+
 TEST_CASE("verbs faults: reads are posted in chains") {
   const Fresh fresh;
   Ranks ranks = make_verbs_ranks(2, 200, {uint64_t{1} << 30, 2, nullptr});
