@@ -16,10 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -89,8 +91,6 @@ def processes() -> dict[str, dict[str, float]]:
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -111,7 +111,7 @@ def timed(group: gear.Group, law: str) -> dict[str, float]:
             rounds.append(took)
         group.barrier()
     medians = [median(took) for took in rounds]
-    every = quantiles(sum(rounds, []), n=20)
+    every = quantiles([one for took in rounds for one in took], n=20)
     return {"us": median(medians), "low": min(medians), "high": max(medians), "p95": every[-1]}
 
 
@@ -123,7 +123,7 @@ def counted(ranks: int) -> list[dict[str, Any]]:
             for locality in ("first", "off"):
                 groups = gear.Group.loopback(ranks, ranks_per_node=per_node)
                 with ThreadPoolExecutor(ranks) as pool:
-                    told = list(pool.map(lambda group: given(group, name, locality), groups))
+                    told = list(pool.map(given, groups, repeat(name), repeat(locality)))
                 row = {"ranks": ranks, "law": name, "rows": way, "locality": locality}
                 row |= {key: sum(one[key] for one in told) / ranks for key in told[0]}
                 print(
@@ -143,15 +143,15 @@ def given(group: gear.Group, law: str, locality: str) -> dict[str, float]:
         step(buffer, batches, law)
         step(buffer, batches, law)
         group.barrier()
-        before = told(traffic)
+        before = totals(traffic)
         for _ in range(FEW):
             step(buffer, batches, law)
-        after = told(traffic)
+        after = totals(traffic)
         group.barrier()
     return {key: (after[key] - before[key]) / FEW for key in after}
 
 
-def told(traffic: Any) -> dict[str, float]:
+def totals(traffic: Any) -> dict[str, float]:
     tallies = traffic.tallies().values()
     return {
         "rounds": sum(one["calls"] for one in tallies),

@@ -7,8 +7,8 @@
 // --nodes: the ranks are told to be on N nodes, and control goes inside them first; without it,
 // between all ranks. --bytes: of a rank, in an agreement. --batch: rows of 512 bytes; 0: none.
 //
-// FI_TCP_MAX_RX_SIZE=1024, which gear.Group sets, saves 15 MiB a rank with libfabric 1.18 and later,
-// whose default keeps 1,024 buffers of 16 KiB for what nobody has asked for yet.
+// FI_TCP_MAX_RX_SIZE=1024, which gear.Group sets, saves 15 MiB a rank with libfabric 1.18 and
+// later, whose default keeps 1,024 buffers of 16 KiB for what nobody has asked for yet.
 
 #include <dirent.h>
 #include <sys/mman.h>

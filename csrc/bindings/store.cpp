@@ -167,7 +167,7 @@ void save(store::Shard& shard, const std::string& path) {
   store::save_shard(shard, path);
 }
 
-// The shard, and what Peers::update is to be given: ids and priorities.
+// The shard, and what Outbox::update is to be given: ids and priorities.
 std::tuple<std::shared_ptr<store::Shard>, py::array_t<int64_t>, py::array_t<float>> load(
     const std::string& path, const std::string& tier, const std::string& name, uint32_t owner) {
   const memory::TierChoice choice = memory::parse_tier_choice(tier);

@@ -105,9 +105,9 @@ uint64_t Agreement::room() const {
 }
 
 void Agreement::tell_updates(std::exception_ptr& error) {
-  told_ = told_ || peers_.num_kept() > 0;
+  told_ = told_ || peers_.outbox().num_kept() > 0;
   try {
-    peers_.exchange_updates(control_);
+    peers_.outbox().exchange(control_);
   } catch (const base::TransportError&) {
     throw;
   } catch (...) {  // of this rank's GPU, after its part of the exchange: the others are told
@@ -177,7 +177,7 @@ void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t
 
 Agreement::Ready Agreement::begin(const Terms& terms, std::exception_ptr& error,
                                   const MakeOffer& offer, std::span<std::byte> out) {
-  const bool kept = updates_ == Updates::kByHosts && peers_.num_kept() > 0;
+  const bool kept = updates_ == Updates::kByHosts && peers_.outbox().num_kept() > 0;
   std::unique_lock<std::mutex> lock;
   if (!error && select::needs_priorities(sampler_)) {
     try {

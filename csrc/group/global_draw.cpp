@@ -84,11 +84,10 @@ GlobalDraw::Round GlobalDraw::resolve(DrawnBatch& out, deliver::TakenBatch& take
 
 void GlobalDraw::write_parcels(DrawnBatch& out) {
   const uint32_t ranks = peers_.size();
-  const uint32_t rank = peers_.rank();
   out.parcels.resize(ranks);
   for (uint32_t c = 0; c < ranks; ++c) {
     Parcel& parcel = out.parcels[c];
-    const bool told = told_[size_t{c} * ranks + rank] != 0;
+    const bool told = told_[c] != 0;
     const std::span<const uint32_t> which = deal_.which()[c];
     parcel.items = which.size();
     parcel.rows = writer_.write(shard_.index(), draw_.own, which, deal_.places()[c], told,

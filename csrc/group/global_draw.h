@@ -20,7 +20,7 @@ class GlobalDraw {
   using Round = Agreement::Round;
   using Terms = Agreement::Terms;
 
-  /// `told`: [consumer, owner], whether it reads the owner's pages itself. Throws as
+  /// `told`: by consumer, 1 where it is told where rows lie in this rank's pages. Throws as
   /// select::GroupSampler, and for a batch over all ranks of 2^32 items or more.
   GlobalDraw(Peers& peers, const deliver::LoaderOptions& options, Locality locality,
              std::shared_ptr<const plan::BatchLayout> layout, std::vector<uint8_t> told,

@@ -98,7 +98,7 @@ LoaderParts agree_on_loader(std::shared_ptr<Peers> peers, deliver::Request reque
   }
   parts.access =
       parts.peers->agree_on_access(parts.by_kernels ? parts.options.device : -1, control);
-  if (parts.access.one_sided) {
+  if (parts.access.others == Way::kRead) {
     parts.pack_below = parts.peers->pack_below(control);
     if (mean_run_bytes(*parts.layout, shard.layout()) < parts.pack_below) {
       parts.access.pack();

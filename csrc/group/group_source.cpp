@@ -114,10 +114,10 @@ void GroupSource::end() {
 std::unique_ptr<GroupMover> GroupSource::make_mover() {
   MoverParts parts{facts_.layout,  shard_.layout(),   access_.pages,
                    peers_->rank(), options_.prefetch, *data_};
-  if (access_.by_run()) {
+  if (access_.others == Way::kRead) {
     parts.reader = peers_->remote()->connect(*control_, access_.far());
   }
-  parts.in_arena = access_.packed;
+  parts.in_arena = access_.others == Way::kPacked;
   if (!by_kernels_) {
     facts_.path = options_.device >= 0 ? plan::Path::kStaged : plan::Path::kHost;
     return make_host_mover(std::move(parts), options_.device >= 0
@@ -125,7 +125,7 @@ std::unique_ptr<GroupMover> GroupSource::make_mover() {
                                                  : nullptr);
   }
   facts_.path = facts_.tier == memory::Tier::kDevice ? plan::Path::kDevice : plan::Path::kZeroCopy;
-  const bool nccl = group_.nccl && access_.messages;
+  const bool nccl = group_.nccl && access_.moves_rows();
   return make_device_mover(std::move(parts), options_.device,
                            nccl ? transport::make_nccl(*control_, options_.device) : nullptr);
 }
@@ -227,7 +227,7 @@ void GroupSource::carry_out(Share& job) {
   if (job.drawn.read.open()) {  // others may have been told of the pages all the same
     reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
   }
-  const bool to_exchange = !failure_ && access_.messages && mover_->on_stream();
+  const bool to_exchange = !failure_ && access_.moves_rows() && mover_->on_stream();
   const std::lock_guard guard(mutex_);
   job.error = failure_;
   job.state = to_exchange ? Share::State::kGathering : Share::State::kReady;
@@ -259,7 +259,7 @@ void GroupSource::prepare(Share& job) {
   const uint32_t ranks = peers_->size();
   const uint32_t rank = peers_->rank();
   for (uint32_t c = 0; c < ranks; ++c) {
-    if (c != rank && access_.reads(c, rank) && job.drawn.parcels[c].items > 0) {
+    if (c != rank && access_.to(c) == Way::kPointer && job.drawn.parcels[c].items > 0) {
       job.readers.push_back(c);
     }
   }
@@ -268,7 +268,7 @@ void GroupSource::prepare(Share& job) {
   mover_->make_room(job.drawn.room);
   for (uint32_t c = 0; c < ranks; ++c) {
     Parcel& parcel = job.drawn.parcels[c];
-    if (c != rank && !access_.reads(c, rank) && parcel.items > 0) {
+    if (c != rank && access_.to(c) != Way::kPointer && parcel.items > 0) {
       mover_->pack(c, parcel);
     }
   }
@@ -286,13 +286,13 @@ void GroupSource::prepare(Share& job) {
                          {job.batch.at<float>(facts_.layout->probabilities), job.drawn.items},
                          {job.batch.at<float>(facts_.layout->weights), job.drawn.items});
   const Clock::time_point start = Clock::now();
-  mover_->gather(job.number, *job.assembly, job.batch, access_.messages);
+  mover_->gather(job.number, *job.assembly, job.batch, access_.moves_rows());
   if (!by_kernels_) {
     const std::lock_guard guard(mutex_);
     counted_.gather_s += base::seconds_since(start);
   }
   reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
-  if (access_.messages && !mover_->on_stream()) {
+  if (access_.moves_rows() && !mover_->on_stream()) {
     mover_->exchange(job.number, *job.assembly, job.batch);
   }
 }
@@ -341,10 +341,10 @@ void GroupSource::count(deliver::Job& delivered) {
     } else {
       counted_.remote_bytes += bytes;
     }
-    if (!access_.reads(rank, o)) {
-      (access_.one_sided ? counted_.one_sided_bytes : counted_.message_bytes) += bytes;
-      counted_.packed_bytes += access_.packed ? bytes : 0;
-    }
+    const Way way = access_.from(o);
+    counted_.message_bytes += way == Way::kMessage ? bytes : 0;
+    counted_.one_sided_bytes += way == Way::kRead || way == Way::kPacked ? bytes : 0;
+    counted_.packed_bytes += way == Way::kPacked ? bytes : 0;
   }
 }
 

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
+#include <utility>
 
 #include "base/errors.h"
-#include "base/gpu/devices.h"
 #include "base/log.h"
 #include "memory/shared/made_up_name.h"
 #include "store/id.h"
-#include "store/index/update_check.h"
 #include "transport/on_all.h"
 #include "transport/one_sided/pack_limit.h"
 #include "transport/typed.h"
@@ -21,8 +19,7 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
       control_(std::move(control)),
       nodes_(std::move(nodes)),
       rank_(control_->rank()),
-      known_(control_->size()),
-      outbox_(control_->size()) {
+      known_(control_->size()) {
   GEAR_CHECK(nodes_.size() == control_->size());
   if (size() > store::StepId::kMostOwners) {
     throw base::InvalidArgument(base::cat("[group] a buffer over ", size(), " ranks: at most ",
@@ -44,13 +41,18 @@ Peers::Peers(std::shared_ptr<store::Shard> shard, std::shared_ptr<transport::Tra
   hash.copy(own.schema_hash.data(), own.schema_hash.size() - 1);
   known_ = transport::allgather(*control_, own);
   check_known();
+  std::vector<memory::RegionAddress> addresses;
+  std::vector<uint64_t> num_pages;
+  std::vector<uint64_t> slots;
   for (const Known& one : known_) {
-    most_kept_ += 2 * one.num_pages * one.page_steps;
+    addresses.push_back(one.region);
+    num_pages.push_back(one.num_pages);
+    slots.push_back(one.num_pages * one.page_steps);
   }
-  for (uint32_t r = 0; r < size(); ++r) {
-    if (r != rank_ && known_[r].region.tier != memory::Tier::kDevice) {
-      map(r, -1);
-    }
+  mappings_.emplace(shard_->region(), rank_, std::move(addresses), std::move(num_pages), nodes_);
+  outbox_.emplace(shard_, std::move(slots));
+  if (shard_->options().tier != memory::Tier::kDevice) {
+    static_cast<void>(mappings_->pages(-1));
   }
   expose();
   if (!hide_names) {
@@ -113,37 +115,33 @@ std::string Peers::shared_name(uint32_t rank, uint64_t loader) const {
   return base::cat(known_[0].made_up.data(), "-l", loader, "-r", rank);
 }
 
-std::vector<PeerPages> Peers::pages(int device) {
-  std::vector<PeerPages> pages(size());
-  for (uint32_t r = 0; r < size(); ++r) {
-    const memory::Region* region = r == rank_ ? &shard_->region() : map(r, device);
-    if (region == nullptr) {
-      continue;
-    }
-    pages[r].host = device < 0 && region->host_accessible() ? region->data() : nullptr;
-    pages[r].device = device >= 0 ? region->device_data() : nullptr;
-    if (pages[r].host != nullptr || pages[r].device != nullptr) {
-      pages[r].num_pages = known_[r].num_pages;
-    }
-  }
-  return pages;
-}
-
+// Ranks of one node alone may map each other's pages.
 PageAccess Peers::agree_on_access(int device, transport::Transport& control) {
   PageAccess access;
-  transport::on_all(control, [&] { access.pages = pages(device); });
-  std::vector<uint8_t> own;
-  own.reserve(access.pages.size());
-  for (const PeerPages& one : access.pages) {
-    own.push_back(one.host != nullptr || one.device != nullptr ? 1 : 0);
+  transport::on_all(control, [&] { access.pages = mappings_->pages(device); });
+  std::vector<uint8_t> maps(size());
+  std::vector<transport::ConstBytes> to(size());
+  std::vector<uint64_t> sizes(size());
+  for (uint32_t r = 0; r < size(); ++r) {
+    maps[r] = access.pages[r].mapped() ? 1 : 0;
+    if (nodes_[r] == nodes_[rank_]) {
+      to[r] = std::as_bytes(std::span(&maps[r], 1));
+      sizes[r] = 1;
+    }
   }
-  access.by_pointer.resize(own.size() * own.size());
-  control.allgather(std::as_bytes(std::span(own)),
-                    std::as_writable_bytes(std::span(access.by_pointer)));
-  access.messages =
-      !std::ranges::all_of(access.by_pointer, [](uint8_t reads) { return reads != 0; });
-  access.one_sided = access.messages && remote_ != nullptr && device < 0;
-  for (uint32_t r = 0; r < size() && access.one_sided; ++r) {
+  access.mapped_by.resize(size());
+  const std::span<const transport::ConstBytes> told = control.exchange(to, sizes);
+  for (uint32_t r = 0; r < size(); ++r) {
+    access.mapped_by[r] = !told[r].empty() && told[r][0] != std::byte{0} ? 1 : 0;
+  }
+  const auto all = [](const std::vector<uint8_t>& ranks) {
+    return std::ranges::all_of(ranks, [](uint8_t one) { return one != 0; });
+  };
+  if (all(transport::allgather(control, static_cast<uint8_t>(all(maps))))) {
+    return access;
+  }
+  access.others = remote_ != nullptr && device < 0 ? Way::kRead : Way::kMessage;
+  for (uint32_t r = 0; r < size() && access.others == Way::kRead; ++r) {
     access.pages[r].num_pages = known_[r].num_pages;
   }
   return access;
@@ -164,170 +162,6 @@ uint64_t Peers::pack_below(transport::Transport& control) {
     }
   }
   return *pack_below_;
-}
-
-// Named memory is mapped once, and page-locked when a GPU is to read it; another GPU's memory is
-// mapped for each GPU that reads it.
-const memory::Region* Peers::map(uint32_t rank, int device) {
-  const memory::RegionAddress& address = known_[rank].region;
-  if (nodes_[rank] != nodes_[rank_] || !memory::mappable(address)) {
-    return nullptr;
-  }
-  const bool on_gpu = address.tier == memory::Tier::kDevice;
-  for (Mapped& one : mapped_) {
-    if (one.rank != rank || (on_gpu && one.device != device)) {
-      continue;
-    }
-    if (!on_gpu && device >= 0 && one.region && one.region->tier() == memory::Tier::kShared) {
-      one.region = memory::pin_peer_region(std::move(one.region), device);
-    }
-    return one.region.get();
-  }
-  std::unique_ptr<memory::Region> region;
-  try {
-    region = memory::open_peer_region(address, device);
-  } catch (const base::InvalidArgument& error) {
-    base::log(base::Level::kWarning,
-              base::cat("[group] rank ", rank, " sends its rows to rank ", rank_,
-                        ", which cannot read them in place: ", error.what()));
-  }
-  return mapped_.emplace_back(rank, device, std::move(region)).region.get();
-}
-
-void Peers::update(std::span<const int64_t> ids, std::span<const float> priorities) {
-  shard_->check_process("update");
-  GEAR_CHECK(ids.size() == priorities.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const uint32_t owner = store::StepId::unpack(ids[i]).owner;
-    store::check_update(ids[i], priorities[i], i, owner, owner < size() ? num_slots(owner) : 0);
-  }
-  auto lock = shard_->lock();
-  shard_->wait_for_gpu(lock, [this] { return !device_updates_ || device_updates_->has_room(); });
-  if (!device_updates_) {
-    check_room(ids.size(), kept_);
-    put_into_outbox(ids, priorities);
-    return;
-  }
-  device_updates_->raise_failed();
-  check_room(ids.size(), device_updates_->kept());
-  device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
-}
-
-void Peers::update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
-                               uintptr_t stream) {
-  shard_->check_process("update");
-  {
-    const auto lock = shard_->lock();
-    if (device_updates_) {
-      device_updates_->raise_failed();
-      check_room(count, device_updates_->kept());
-      device_updates_->keep(ids, priorities, count, true, stream);
-      return;
-    }
-  }
-  update(base::fetched(ids, count, stream), base::fetched(priorities, count, stream));
-}
-
-void Peers::check_room(uint64_t count, uint64_t kept) const {
-  if (count <= most_kept_ && kept <= most_kept_ - count) {
-    return;
-  }
-  throw base::OutOfMemory(
-      base::cat("[group] ", count, " more priorities beside ", kept,
-                " that other ranks have yet to hear ", "of: ", most_kept_,
-                " at most are kept; call next of a loader that all ranks draw with, which ",
-                "tells them (one of remote='pull' does not), on every rank between updates"));
-}
-
-void Peers::put_into_outbox(std::span<const int64_t> ids, std::span<const float> priorities) {
-  kept_ += ids.size();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    outbox_[store::StepId::unpack(ids[i]).owner].push_back({ids[i], priorities[i]});
-  }
-}
-
-void Peers::set_device_updates(std::shared_ptr<DeviceUpdates> updates) {
-  const auto lock = shard_->lock();
-  GEAR_CHECK(!device_updates_);
-  std::vector<int64_t> ids;
-  std::vector<float> priorities;
-  for (std::vector<Update>& to_owner : outbox_) {
-    for (const Update& one : to_owner) {
-      ids.push_back(one.id);
-      priorities.push_back(one.priority);
-    }
-    to_owner.clear();
-  }
-  kept_ = 0;
-  device_updates_ = std::move(updates);
-  device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
-}
-
-uint64_t Peers::num_kept() {
-  const auto lock = shard_->lock();
-  return kept_ + (device_updates_ ? device_updates_->kept() : 0);
-}
-
-std::vector<store::KeptUpdate> Peers::kept_updates() {
-  const auto lock = shard_->lock();
-  std::vector<Update> kept;
-  for (const std::vector<Update>& to_owner : outbox_) {
-    kept.insert(kept.end(), to_owner.begin(), to_owner.end());
-  }
-  if (device_updates_) {
-    std::vector<int64_t> ids;
-    std::vector<float> priorities;
-    device_updates_->take(ids, priorities);
-    device_updates_->keep(ids.data(), priorities.data(), ids.size(), false, 0);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      kept.push_back({ids[i], priorities[i]});
-    }
-  }
-  return kept;
-}
-
-void Peers::exchange_updates(transport::Transport& control) {
-  std::vector<std::vector<Update>> sent(size());
-  std::exception_ptr error;  // of a GPU: the others wait for this rank's part all the same
-  try {
-    const auto lock = shard_->lock();
-    if (device_updates_) {
-      std::vector<int64_t> ids;
-      std::vector<float> priorities;
-      device_updates_->take(ids, priorities);
-      put_into_outbox(ids, priorities);
-    }
-    sent.swap(outbox_);
-    kept_ = 0;
-  } catch (...) {
-    error = std::current_exception();
-  }
-  const auto arrived = transport::exchange_lists(control, sent);
-  for (uint32_t r = 0; r < size(); ++r) {
-    apply(r, arrived[r]);
-  }
-  if (error) {
-    std::rethrow_exception(error);
-  }
-}
-
-void Peers::apply(uint32_t from, std::span<const Update> updates) {
-  if (updates.empty()) {
-    return;
-  }
-  std::vector<int64_t> ids;
-  std::vector<float> priorities;
-  for (const Update& one : updates) {
-    ids.push_back(one.id);
-    priorities.push_back(one.priority);
-  }
-  try {
-    shard_->update(ids, priorities);
-  } catch (const base::InvalidArgument& error) {
-    // Of another buffer of the same size; here it would end a rank that did nothing wrong.
-    base::log(base::Level::kWarning, base::cat("[group] ", updates.size(), " priorities from rank ",
-                                               from, " were not applied: ", error.what()));
-  }
 }
 
 }  // namespace gear::group

@@ -84,7 +84,7 @@ class Rank {
     loader.sampler = sampler;
     layout =
         std::make_shared<plan::BatchLayout>(shard->schema(), loader.outputs, sizes.batch, false);
-    const std::vector<uint8_t> by_pointer(control.size() * control.size(), 1);
+    const std::vector<uint8_t> by_pointer(control.size(), 1);
     draws =
         std::make_unique<group::GlobalDraw>(*peers, loader, locality, layout, by_pointer, control_);
   }

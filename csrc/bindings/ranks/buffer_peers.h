@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "bindings/one_thread.h"
 #include "group/peers.h"
 #include "group/pull/published_shards.h"
@@ -11,6 +14,15 @@ namespace gear::bindings {
 class BufferPeers final : public group::Peers {
  public:
   using Peers::Peers;
+
+  /// As of its outbox.
+  void update(std::span<const int64_t> ids, std::span<const float> priorities) {
+    outbox().update(ids, priorities);
+  }
+  void update_from_device(const int64_t* ids, const float* priorities, uint64_t count,
+                          uintptr_t stream) {
+    outbox().update_from_device(ids, priorities, count, stream);
+  }
 
   /// From here on ranks may pull from one another. Collective.
   void publish() { published = std::make_shared<group::PublishedShards>(*this); }

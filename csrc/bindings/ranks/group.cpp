@@ -20,7 +20,7 @@ std::shared_ptr<BufferPeers> make_peers(std::shared_ptr<store::Shard> shard,
 void save_part(BufferPeers& peers, const std::string& path) {
   const py::gil_scoped_release release;
   peers.shard().check_process("save");  // before a GPU is asked for what it keeps
-  store::save_shard(peers.shard(), path, peers.kept_updates());
+  store::save_shard(peers.shard(), path, peers.outbox().kept());
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ bool fits(const LoaderParts& parts) {
   const bool own_gpu =
       shard.options().tier != memory::Tier::kDevice || shard.region().device() == options.device;
   const uint64_t rows = options.batch_size * peers.size();
-  return parts.by_kernels && !parts.access.messages && options.device >= 0 && one_node &&
+  return parts.by_kernels && !parts.access.moves_rows() && options.device >= 0 && one_node &&
          by_chance && own_gpu && shard.index().options().max_times_sampled == 0 &&
          !options.packed && rows <= UINT32_MAX / 2 &&
          OwnedSlots::fit(peers.size(), shard.index().num_slots());
@@ -47,7 +47,7 @@ bool fits(const LoaderParts& parts) {
 // where that one is on another GPU.
 std::shared_ptr<UpdateExchange> updates_of(const LoaderParts& parts) {
   Peers& peers = *parts.peers;
-  if (const auto& there = peers.device_updates()) {
+  if (const auto& there = peers.outbox().device_updates()) {
     auto exchange = std::dynamic_pointer_cast<UpdateExchange>(there);
     return exchange && exchange->device() == parts.options.device ? exchange : nullptr;
   }
@@ -94,8 +94,8 @@ std::unique_ptr<deliver::Source> DeviceGroupSource::make(LoaderParts& parts) {
   if (!memory) {
     return nullptr;
   }
-  if (updates && !parts.peers->device_updates()) {
-    parts.peers->set_device_updates(updates);
+  if (updates && !parts.peers->outbox().device_updates()) {
+    parts.peers->outbox().set_device_updates(updates);
   }
   return std::unique_ptr<DeviceGroupSource>(
       new DeviceGroupSource(std::move(parts), std::move(memory), updates));

@@ -37,7 +37,7 @@ PublishedShards::PublishedShards(Peers& peers) {
     layouts_.emplace_back(peers.num_slots(r) / page_steps);
   }
   const PageAccess access = peers.agree_on_access(-1, control);
-  if (access.messages && !access.one_sided) {
+  if (access.others == Way::kMessage) {
     throw base::InvalidArgument(base::cat(
         "[group] ranks cannot pull from one another: some rank's steps are neither in memory that "
         "others map (tier 'shared' or 'pinned', on one node) nor read one-sided; give such a tier, "
@@ -46,7 +46,7 @@ PublishedShards::PublishedShards(Peers& peers) {
   }
   pages_ = access.pages;
   make_index(peers);
-  if (access.messages) {
+  if (access.moves_rows()) {
     page_reader_ = peers.remote()->connect(control, access.far());
     index_reader_ = far_indexes_->connect(control, access.far());
   }

@@ -171,7 +171,7 @@ class Mail {
   std::map<uint64_t, std::unique_ptr<Channel>> channels_;
   std::deque<Control> controls_;
   std::vector<uint32_t> controls_leaving_;  ///< by rank
-  std::set<uint32_t> ended_;  ///< ranks of this machine
+  std::set<uint32_t> ended_;                ///< ranks of this machine
   std::string words_;
   std::optional<std::chrono::steady_clock::time_point> told_;  ///< when it told first
   uint64_t num_foreign_ = 0;

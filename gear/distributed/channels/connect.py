@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 # Of libfabric's tcp, called net in 1.16 and 1.17, where nobody has set them; it reads them once.
 TCP = {
-    # 1,024 buffers for what nobody has asked for yet: 17 MiB a rank by its own default, so 2. Longer
-    # messages pass.
+    # 1,024 buffers for what nobody has asked for yet: 17 MiB a rank by its own default, so 2.
+    # Longer messages pass.
     "FI_TCP_MAX_RX_SIZE": "1024",
     # Of a message that a full socket takes nothing of, up to 9,000 bytes wait, by its own default,
     # for the next call of a rank that may make none, and are said to have left.

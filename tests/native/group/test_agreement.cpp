@@ -130,13 +130,13 @@ TEST_CASE("agreement: kept updates reach their owners before the offers that cou
       id.owner = 0;
       const int64_t packed = id.pack();
       const float priority = 50;
-      rank.peers.update({&packed, 1}, {&priority, 1});
+      rank.peers.outbox().update({&packed, 1}, {&priority, 1});
     }
     expect(rank.agree({true, false}) == Round::kDrawn, "not drawn");
     const EndDraw end(*rank.shard);
     expect(rank.made == 2, "offered once");
     expect(rank.offered() == std::vector<uint64_t>{110, 111, 112}, "the offers before the updates");
-    expect(rank.peers.num_kept() == 0, "an update was kept");
+    expect(rank.peers.outbox().num_kept() == 0, "an update was kept");
     expect(rank.shard->index().state().max_priority == 50, "another largest priority");
   });
 }

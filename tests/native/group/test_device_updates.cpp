@@ -77,7 +77,7 @@ struct Rank {
     auto id = store::StepId::unpack(shard->index().id(place(step), store::Unit::kStep));
     id.owner = owner;
     const int64_t packed = id.pack();
-    peers->update({&packed, 1}, {&priority, 1});
+    peers->outbox().update({&packed, 1}, {&priority, 1});
   }
   float priority(uint32_t step) const { return shard->index().priority(place(step)); }
 
@@ -95,14 +95,14 @@ TEST_CASE("what a GPU keeps has what was kept before, and the host takes all of 
     rank.update(0, 3, 10 * own);
     rank.update(1, 4, 20 * own);
     const auto kept = std::make_shared<Kept>();
-    rank.peers->set_device_updates(kept);
+    rank.peers->outbox().set_device_updates(kept);
     expect(kept->kept() == 2, "what was kept before moves");
     rank.update(0, 3, 30 * own);
     rank.update(1, 5, 40 * own);
     expect(kept->kept() == 4, "it keeps what comes");
-    expect(rank.peers->num_kept() == 4, "and is counted");
-    rank.peers->exchange_updates(control);
-    expect(rank.peers->num_kept() == 0, "all of it was told");
+    expect(rank.peers->outbox().num_kept() == 4, "and is counted");
+    rank.peers->outbox().exchange(control);
+    expect(rank.peers->outbox().num_kept() == 0, "all of it was told");
     if (control.rank() == 0) {
       expect(rank.priority(3) == 60, "of the last rank's last call");
     } else {
@@ -120,7 +120,7 @@ TEST_CASE("a GPU that is lost before a batch is told to the ranks that would wai
     Rank rank(control);
     const auto kept = std::make_shared<Kept>();
     rank.update(1, 4, 20);
-    rank.peers->set_device_updates(kept);
+    rank.peers->outbox().set_device_updates(kept);
     kept->lost = control.rank() == 1;
     group::Agreement agreement(*rank.peers, {}, control);
     std::vector<std::byte> offers;
@@ -136,7 +136,7 @@ TEST_CASE("an update raises what a GPU found wrong of one before, and keeps to t
   auto ranks = transport::make_loopback(1, 200);
   Rank rank(*ranks[0]);
   const auto kept = std::make_shared<Kept>();
-  rank.peers->set_device_updates(kept);
+  rank.peers->outbox().set_device_updates(kept);
   kept->failed = true;
   CHECK_THROWS_WITH_AS(rank.update(0, 1, 2.0F), "an update before was wrong",
                        base::InvalidArgument);
@@ -144,6 +144,6 @@ TEST_CASE("an update raises what a GPU found wrong of one before, and keeps to t
   rank.update(0, 1, 2.0F);
   CHECK(kept->kept() == 1);
   CHECK_THROWS_AS(rank.update(0, 1, -2.0F), base::InvalidArgument);
-  kept->claimed = group::Peers::kLeastKept + 2 * 64;
+  kept->claimed = group::Outbox::kLeastKept + 2 * 64;
   CHECK_THROWS_AS(rank.update(0, 1, 2.0F), base::OutOfMemory);
 }

@@ -71,20 +71,20 @@ TEST_CASE("priorities that no rank exchanges are kept up to a bound") {
   gear::store::Writer writer(shard);
   add_episode(writer, 1, 1);
   Peers peers(shard, control, {0}, false);
-  const uint64_t most = Peers::kLeastKept + 2 * kCapacity;
+  const uint64_t most = Outbox::kLeastKept + 2 * kCapacity;
   const std::vector<int64_t> ids(most, shard->index().id({0, 0}, gear::store::Unit::kStep));
   const std::vector<float> priorities(most, 2.0F);
   const auto update = [&](uint64_t count) {
-    peers.update({ids.data(), count}, {priorities.data(), count});
+    peers.outbox().update({ids.data(), count}, {priorities.data(), count});
   };
   update(most - 1);
   expect_message<gear::base::OutOfMemory>([&] { update(2); }, "[group] 2 more priorities",
                                           std::to_string(most) + " at most");
-  CHECK(peers.num_kept() == most - 1);
+  CHECK(peers.outbox().num_kept() == most - 1);
   update(1);
   CHECK_THROWS_AS(update(1), gear::base::OutOfMemory);
-  peers.exchange_updates(*control);
-  CHECK(peers.num_kept() == 0);
+  peers.outbox().exchange(*control);
+  CHECK(peers.outbox().num_kept() == 0);
   update(most);
 }
 

@@ -142,7 +142,7 @@ void update_others(Rank& rank, uint32_t own) {
   id.owner = (own + 1) % kRanks;
   const int64_t packed = id.pack();
   const float priority = 50;
-  rank.peers->update({&packed, 1}, {&priority, 1});
+  rank.peers->outbox().update({&packed, 1}, {&priority, 1});
 }
 
 // What a rank passed through.
