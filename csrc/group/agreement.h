@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "select/law.h"
 
 namespace gear::group {

@@ -8,7 +8,7 @@
 #include "group/agreement.h"
 #include "group/assignment.h"
 #include "group/parcels/parcel_writer.h"
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "select/group/group_sampler.h"
 
 namespace gear::group {

@@ -8,8 +8,8 @@
 #include "deliver/pipeline.h"
 #include "group/agreement.h"
 #include "group/assignment.h"
-#include "group/page_access.h"
-#include "group/peers.h"
+#include "group/peers/page_access.h"
+#include "group/peers/peers.h"
 
 namespace gear::group {
 

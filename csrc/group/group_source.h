@@ -14,8 +14,8 @@
 #include "group/global_draw.h"
 #include "group/group_loader.h"
 #include "group/mover.h"
-#include "group/peers.h"
-#include "group/read_board.h"
+#include "group/peers/peers.h"
+#include "group/peers/read_board.h"
 
 namespace gear::group {
 

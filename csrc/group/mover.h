@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "deliver/stage.h"
-#include "group/page_access.h"
 #include "group/parcels/batch_assembly.h"
 #include "group/parcels/parcel_writer.h"
+#include "group/peers/page_access.h"
 #include "transport/device_transport.h"
 #include "transport/one_sided/remote_memory.h"
 #include "transport/transport.h"

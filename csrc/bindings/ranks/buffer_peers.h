@@ -4,7 +4,7 @@
 #include <span>
 
 #include "bindings/one_thread.h"
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "group/pull/published_shards.h"
 
 namespace gear::bindings {

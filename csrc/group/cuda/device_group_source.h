@@ -10,7 +10,7 @@
 #include "group/agreement.h"
 #include "group/cuda/device_group_draw.h"
 #include "group/group_loader.h"
-#include "group/read_board.h"
+#include "group/peers/read_board.h"
 
 namespace gear::group {
 

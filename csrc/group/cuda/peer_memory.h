@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "memory/region.h"
 #include "transport/transport.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "group/cuda/device_meeting.h"
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "store/mirror/cuda/shard_mirror.h"
 #include "store/mirror/cuda/updates/update_intake.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "memory/region.h"
 #include "store/publish/published_index.h"
 #include "transport/one_sided/remote_memory.h"

@@ -3,7 +3,7 @@
 from mutations.mutation import Mutation
 
 MUTATION = Mutation(
-    file="csrc/group/read_board.cpp",
+    file="csrc/group/peers/read_board.cpp",
     old="board_->has_passed(rank, number_ + 1); });",
     new="board_->has_passed(rank, number_); });",
     native=[

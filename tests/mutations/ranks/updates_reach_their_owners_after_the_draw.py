@@ -5,7 +5,7 @@ from mutations.mutation import Mutation
 
 MUTATION = Mutation(
     file="csrc/group/agreement.cpp",
-    old="    peers_.exchange_updates(control_);\n",
+    old="    peers_.outbox().exchange(control_);\n",
     new="",
     native=[
         "agreement: kept updates reach their owners before the offers that count",

@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "described_rows.h"
 #include "group/agreement.h"
-#include "group/peers.h"
+#include "group/peers/peers.h"
 #include "ranks.h"
 #include "transport/loopback.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/errors.h"
 #include "described_rows.h"
-#include "group/read_board.h"
+#include "group/peers/read_board.h"
 #include "transport/shared/shared_memory.h"
 
 using namespace gear::group;

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "group/peers.h"
+#include "group/peers/peers.h"
 
 namespace gear::group {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "group/page_access.h"
+#include "group/peers/page_access.h"
 #include "memory/peer_region.h"
 #include "memory/region.h"
 

@@ -1,4 +1,4 @@
-#include "group/mappings.h"
+#include "group/peers/mappings.h"
 
 #include <utility>
 

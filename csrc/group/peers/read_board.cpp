@@ -1,4 +1,4 @@
-#include "group/read_board.h"
+#include "group/peers/read_board.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "group/peers.h"
+#include "group/peers/peers.h"
 
 #include <algorithm>
 #include <cstring>

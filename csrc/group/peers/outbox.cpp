@@ -1,4 +1,4 @@
-#include "group/outbox.h"
+#include "group/peers/outbox.h"
 
 #include <exception>
 #include <utility>
@@ -24,8 +24,7 @@ void Outbox::update(std::span<const int64_t> ids, std::span<const float> priorit
   GEAR_CHECK(ids.size() == priorities.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint32_t owner = store::StepId::unpack(ids[i]).owner;
-    store::check_update(ids[i], priorities[i], i, owner,
-                        owner < slots_.size() ? slots_[owner] : 0);
+    store::check_update(ids[i], priorities[i], i, owner, owner < slots_.size() ? slots_[owner] : 0);
   }
   auto lock = shard_->lock();
   shard_->wait_for_gpu(lock, [this] { return !device_updates_ || device_updates_->has_room(); });

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "group/mappings.h"
-#include "group/outbox.h"
-#include "group/page_access.h"
+#include "group/peers/mappings.h"
+#include "group/peers/outbox.h"
+#include "group/peers/page_access.h"
 #include "memory/peer_region.h"
 #include "memory/shared/process_identity.h"
 #include "store/shard.h"
