@@ -45,7 +45,12 @@ Agreement::Round Agreement::agree(const Terms& terms, uint64_t offer_bytes, cons
                                   std::vector<std::byte>& offers) {
   std::exception_ptr error = terms.error;
   told_ = false;
+  own_.resize(sizeof(Ready) + offer_bytes);
+  all_.resize(own_.size() * peers_.size());
+  offers.resize(offer_bytes * peers_.size());
+  ranks_.resize(peers_.size());
   if (expects_updates_) {
+    static_cast<void>(shard_.lock_between_draws());  // refuses a thread whose draw is out
     tell_updates(error);
   }
   exchange(terms, error, offer_bytes, offer, offers);
@@ -101,7 +106,12 @@ uint64_t Agreement::room() const {
   for (const Ready& one : ranks_) {
     most = std::max(most, one.room_bits);
   }
-  return most == 0 || most > 64 ? 0 : uint64_t{1} << (most - 1);
+  constexpr uint32_t kMostBits = 48;
+  if (most > kMostBits) {
+    throw base::TransportError(base::cat("[loader] a rank wants 2^", most - 1, " bytes for packed ",
+                                         "rows: ranks of one group must run the same build"));
+  }
+  return most == 0 ? 0 : uint64_t{1} << (most - 1);
 }
 
 void Agreement::tell_updates(std::exception_ptr& error) {
@@ -159,10 +169,7 @@ void Agreement::check_same_beta() const {
 void Agreement::exchange(const Terms& terms, std::exception_ptr& error, uint64_t offer_bytes,
                          const MakeOffer& offer, std::vector<std::byte>& offers) {
   const uint64_t message_bytes = sizeof(Ready) + offer_bytes;
-  own_.assign(message_bytes, std::byte{0});
-  all_.resize(message_bytes * peers_.size());
-  offers.resize(offer_bytes * peers_.size());
-  ranks_.resize(peers_.size());
+  std::ranges::fill(own_, std::byte{0});
   const Ready own = begin(terms, error, offer, std::span(own_).subspan(sizeof(Ready)));
   std::memcpy(own_.data(), &own, sizeof own);
   EndDraw end(shard_);

@@ -90,6 +90,7 @@ void GlobalDraw::write_parcels(DrawnBatch& out) {
     const bool told = told_[c] != 0;
     const std::span<const uint32_t> which = deal_.which()[c];
     parcel.items = which.size();
+    parcel.message = {};
     parcel.rows = writer_.write(shard_.index(), draw_.own, which, deal_.places()[c], told,
                                 parcel.bytes, parcel.plan);
   }

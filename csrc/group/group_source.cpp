@@ -10,6 +10,7 @@
 #include "base/threads/interrupt.h"
 #include "base/threads/spin.h"
 #include "deliver/make_source.h"
+#include "group/parcels/parcel_format.h"
 #include "select/importance.h"
 #include "transport/on_all.h"
 
@@ -32,6 +33,28 @@ bool is_error(const std::exception_ptr& thrown) {
   }
 }
 
+std::exception_ptr interrupted() {
+  return std::make_exception_ptr(base::TransportError(
+      "[loader] an interrupt has ended a batch before: this loader is of no use any more"));
+}
+
+// Ranks that read pages one-sided, of a batch in which this rank failed: whether they have read is
+// not known any more.
+class UnheardReaders final : public store::ReadEnd {
+ public:
+  explicit UnheardReaders(std::shared_ptr<const std::atomic<bool>> closed)
+      : closed_(std::move(closed)) {}
+  bool done() const noexcept override { return closed_->load(std::memory_order_acquire); }
+  void waited(std::chrono::duration<double>) const override {
+    throw base::TransportError(
+        "[writer] ranks may still read a page of a batch in which their group has failed: close "
+        "the loader first, and start the run again");
+  }
+
+ private:
+  std::shared_ptr<const std::atomic<bool>> closed_;
+};
+
 }  // namespace
 
 struct GroupSource::Share : deliver::Job {
@@ -45,6 +68,7 @@ struct GroupSource::Share : deliver::Job {
   DrawnBatch drawn;
   std::unique_ptr<BatchAssembly> assembly;
   std::vector<uint32_t> readers;  // ranks that read this one's pages
+  bool far_readers = false;       // others read them one-sided, and have not said that they have
   State state = State::kReady;
 };
 
@@ -67,9 +91,11 @@ GroupSource::GroupSource(LoaderParts parts)
     draw_ = std::make_unique<GlobalDraw>(*peers_, options_, group_.locality, facts_.layout,
                                          access_.told(), *control_);
   });
-  // As on one rank: a small batch is filled by the time another thread would wake up.
-  by_caller_ =
-      !by_kernels_ && options_.device < 0 && facts_.layout->bytes < options_.hand_over_bytes;
+  // As on one rank: a small batch is filled by the time another thread would wake up. Where rows
+  // travel, that thread hides the way.
+  by_caller_ = !by_kernels_ && options_.device < 0 &&
+               facts_.layout->bytes < options_.hand_over_bytes &&
+               (options_.prefetch == 0 || !access_.moves_rows());
   if (by_caller_) {
     ended_ = true;
   } else {
@@ -81,6 +107,7 @@ GroupSource::~GroupSource() {
   stop();
   thread_.join();
   board_->passed(UINT64_MAX);
+  closed_->store(true, std::memory_order_release);
   // A GPU's memory must be there for as long as another one reads it; that of the host is.
   if (shard_.options().tier != memory::Tier::kDevice) {
     return;
@@ -155,6 +182,7 @@ bool GroupSource::draw(deliver::Job& drawn, bool ahead, std::optional<double> ti
 
 GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& terms) {
   job.readers.clear();
+  job.far_readers = false;
   GlobalDraw::Round round{};
   try {
     Agreement::Terms with_room = terms;
@@ -174,10 +202,13 @@ GlobalDraw::Round GroupSource::attempt(Share& job, const GlobalDraw::Terms& term
   job.number = drawn_++;
   job.state = Share::State::kDrawn;
   if (by_caller_) {
+    const store::Shard::Gathers gathers(shard_);
     carry_out(job);
     end_readings(0);
-    if (job.error && !is_error(job.error)) {
-      std::rethrow_exception(job.error);  // now, whatever batch is delivered next
+    if (const std::exception_ptr error = std::exchange(job.error, nullptr)) {
+      // Now, whatever batch is delivered next: the others are in this very call.
+      job.taken.give_back();
+      std::rethrow_exception(error);
     }
     return GlobalDraw::Round::kDrawn;
   }
@@ -213,25 +244,40 @@ void GroupSource::run() {
 }
 
 void GroupSource::carry_out(Share& job) {
+  std::exception_ptr error;
   if (!failure_) {
     try {
       prepare(job);
     } catch (const base::TransportError&) {
-      failure_ = std::current_exception();
+      error = std::current_exception();
+      lost_ = !group_has_failed();
     } catch (...) {
       // For good: this rank is out of step with the others.
-      failure_ = std::current_exception();
+      error = std::current_exception();
       lost_ = true;
+    }
+    if (error) {
+      failure_ = is_error(error) ? error : interrupted();
     }
   }
   if (job.drawn.read.open()) {  // others may have been told of the pages all the same
-    reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
+    reading_.push_back({job.number, std::move(job.drawn.read), job.readers, job.far_readers});
   }
   const bool to_exchange = !failure_ && access_.moves_rows() && mover_->on_stream();
   const std::lock_guard guard(mutex_);
-  job.error = failure_;
+  job.error = error ? error : failure_;
   job.state = to_exchange ? Share::State::kGathering : Share::State::kReady;
   changed_.notify_all();
+}
+
+// By the transport, which has told the others then.
+bool GroupSource::group_has_failed() {
+  try {
+    data_->look();
+    return false;
+  } catch (const base::TransportError&) {
+    return true;
+  }
 }
 
 // Of the batches so far, but for the last so many.
@@ -251,6 +297,10 @@ void GroupSource::end_reading(Reading& reading) {
   }
   board_->passed(failure_ ? UINT64_MAX : reading.number + 1);
   std::erase_if(ends_, [](const auto& end) { return end->done(); });
+  if (reading.far_readers) {
+    reading.read.end_when(std::make_shared<UnheardReaders>(closed_));
+    return;
+  }
   ends_.push_back(std::make_shared<ReadersEnd>(board_, reading.number, reading.readers));
   reading.read.end_when(ends_.back());
 }
@@ -262,6 +312,7 @@ void GroupSource::prepare(Share& job) {
     if (c != rank && access_.to(c) == Way::kPointer && job.drawn.parcels[c].items > 0) {
       job.readers.push_back(c);
     }
+    job.far_readers |= access_.to(c) == Way::kRead && job.drawn.parcels[c].items > 0;
   }
   shard_.pages().wait();  // peers read them without this GPU's stream
   mover_->begin(job.batch);
@@ -291,9 +342,12 @@ void GroupSource::prepare(Share& job) {
     const std::lock_guard guard(mutex_);
     counted_.gather_s += base::seconds_since(start);
   }
-  reading_.push_back({job.number, std::move(job.drawn.read), job.readers});
+  if (access_.others != Way::kRead) {
+    reading_.push_back({job.number, std::move(job.drawn.read), job.readers, false});
+  }
   if (access_.moves_rows() && !mover_->on_stream()) {
     mover_->exchange(job.number, *job.assembly, job.batch);
+    job.far_readers = false;  // they have read; what is still open is ended behind this
   }
 }
 
@@ -341,7 +395,10 @@ void GroupSource::count(deliver::Job& delivered) {
     } else {
       counted_.remote_bytes += bytes;
     }
-    const Way way = access_.from(o);
+    Way way = access_.from(o);
+    if (job.assembly->rows_at(o) == kRowsBehind) {  // of an arena that was too small, too
+      way = Way::kMessage;
+    }
     counted_.message_bytes += way == Way::kMessage ? bytes : 0;
     counted_.one_sided_bytes += way == Way::kRead || way == Way::kPacked ? bytes : 0;
     counted_.packed_bytes += way == Way::kPacked ? bytes : 0;

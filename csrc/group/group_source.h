@@ -30,7 +30,8 @@ namespace gear::group {
 /// The first line is collective on `control`, the second on `data`: two transports, since the
 /// threads have no order between them. options.batch_size is the rank's. A source of every rank is
 /// made, asked and closed in the same order. Batches of less than options.hand_over_bytes in the
-/// host's memory are carried out by draw() itself, and there is no own thread.
+/// host's memory are carried out by draw() itself, and there is no own thread; but where rows
+/// travel and batches are drawn ahead.
 ///
 /// The states of a batch, each left in the thread above it:
 ///
@@ -66,6 +67,7 @@ class GroupSource final : public deliver::Source {
     uint64_t number;
     store::Read read;
     std::vector<uint32_t> readers;  ///< ranks that read this one's pages
+    bool far_readers;               ///< one-sided, and have not said that they have
   };
 
   std::unique_ptr<GroupMover> make_mover();
@@ -76,6 +78,7 @@ class GroupSource final : public deliver::Source {
   /// The rest of a drawn batch.
   void carry_out(Share& job);
   void end_readings(size_t but);
+  bool group_has_failed();
   void end_reading(Reading& reading);
   void prepare(Share& job);
 
@@ -97,6 +100,8 @@ class GroupSource final : public deliver::Source {
   /// Of the own thread, or the caller's:
   std::deque<Reading> reading_;
   std::vector<std::shared_ptr<const ReadersEnd>> ends_;
+  /// True once nobody waits any more.
+  std::shared_ptr<std::atomic<bool>> closed_ = std::make_shared<std::atomic<bool>>(false);
   std::exception_ptr failure_;     ///< the first, which ends the source's part in the group
   std::atomic<bool> lost_{false};  ///< there is one, and the transport does not tell the others
 

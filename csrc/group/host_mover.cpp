@@ -23,7 +23,8 @@ class HostMover final : public GroupMover {
       : parts_(std::move(parts)),
         stage_(std::move(stage)),
         pool_(base::ThreadPool::shared()),
-        readers_(parts_.peers.size()) {
+        readers_(parts_.peers.size()),
+        messages_(parts_.peers.size()) {
     if (parts_.reader) {
       remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
     } else if (parts_.in_arena) {
@@ -75,7 +76,7 @@ class HostMover final : public GroupMover {
       put_rows_at(parcel, *place);
       out = arena_->at(*place);
     } else {
-      out = room_behind(parcel);
+      out = room_behind(parcel, messages_[consumer]);
     }
     gather::pack_cpu(parts_.peers[parts_.rank].host, parts_.pages, *parts_.layout, parcel.plan,
                      parcel.rows, out, pool_);
@@ -169,6 +170,7 @@ class HostMover final : public GroupMover {
   base::ThreadPool& pool_;
   std::shared_ptr<deliver::HostBlockPool> blocks_;
   std::vector<uint8_t> readers_;  // by consumer: 1 where it reads rows of this rank one-sided
+  std::vector<std::vector<std::byte>> messages_;  // by consumer: parcel and rows of one batch
 };
 
 }  // namespace

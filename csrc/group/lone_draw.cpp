@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/numbers/philox.h"
+#include "select/group/offers.h"
 
 namespace gear::group {
 
@@ -30,7 +31,13 @@ uint64_t LoneDraw::draw() {
     std::copy_n(offers_.begin(), bytes, offers_.begin() + static_cast<ptrdiff_t>(r * bytes));
   }
   const auto gather = [this](std::span<const uint64_t> mine, std::span<const uint64_t>,
-                             std::span<uint64_t> all) { count_others(mine[0], all); };
+                             std::span<uint64_t> all) {
+    const select::Told own = select::Told::unpack(mine[0]);
+    count_others(own.count, all);
+    for (uint64_t& one : all) {
+      one = select::Told{one, own.least}.pack();
+    }
+  };
   sampler_->select(shard_->index(), {items_, offers_, deal_.by_number(), gather}, draw_);
   shard_->undraw();  // nobody takes them
   if (draw_.items == 0) {

@@ -27,6 +27,8 @@ class LoneDraw {
   /// The next batch's, and who consumes which; returns how many fall on this rank: 0 at the end of
   /// an epoch, too. What is drawn does not count in the shard.
   uint64_t draw();
+  /// Of the last batch, by rank: how many of all draws are taken to fall on it.
+  std::span<const uint64_t> counts() const { return draw_.counts; }
 
  private:
   void count_others(uint64_t own, std::span<uint64_t> counts);

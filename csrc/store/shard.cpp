@@ -68,12 +68,20 @@ Read Shard::begin_read() {
   return {tickets_, ticket};
 }
 
+namespace {
+
+[[noreturn]] void refuse_in_a_draw() {
+  throw base::InvalidArgument(
+      "[buffer] this call would disturb a draw over all ranks that its own thread makes (it "
+      "comes from a signal handler or a finaliser): make it after the loader's next");
+}
+
+}  // namespace
+
 void Shard::wait_for_draw(std::unique_lock<std::mutex>& held) {
   while (draw_is_out_) {
     if (drawing_ == std::this_thread::get_id()) {
-      throw base::InvalidArgument(
-          "[buffer] this call would disturb a draw over all ranks that its own thread makes (it "
-          "comes from a signal handler or a finaliser): make it after the loader's next");
+      refuse_in_a_draw();
     }
     lock_.wait_for_thread(held, [this] { return !draw_is_out_; });
   }
@@ -167,6 +175,9 @@ void Shard::attach_page(std::unique_lock<std::mutex>& held, Place& at, bool clos
       tell_readers();
       pages_.reused(at.page);
       return;
+    }
+    if (gathering_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+      refuse_in_a_draw();
     }
     held.unlock();
     tickets_.wait_passed(evicted_at);

@@ -125,6 +125,22 @@ class Shard {
   TakenDraws commit(std::unique_lock<std::mutex>& lock, uint64_t items, Read* read);
   /// Nothing of that was drawn.
   void undraw() { index_.give_back(index_.take_draws()); }
+  /// While it lives, its thread gathers a batch and waits for other ranks meanwhile, where a signal
+  /// handler may call in that very thread: what would wait for this batch's reads throws
+  /// InvalidArgument then. Without the lock.
+  class Gathers {
+   public:
+    explicit Gathers(Shard& shard) : shard_(shard) {
+      shard_.gathering_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
+    ~Gathers() { shard_.gathering_.store({}, std::memory_order_relaxed); }
+    Gathers(const Gathers&) = delete;
+    Gathers& operator=(const Gathers&) = delete;
+
+   private:
+    Shard& shard_;
+  };
+
   /// This thread's draw is out from here on, until it is resolved or given up: see above.
   void begin_draw();
   void end_draw();
@@ -230,8 +246,9 @@ class Shard {
   Index index_;
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
-  std::thread::id drawing_;  // the thread that has it out
-  Intake intake_;            // what is to change when it ends
+  std::thread::id drawing_;                   // the thread that has it out
+  std::atomic<std::thread::id> gathering_{};  // see Gathers
+  Intake intake_;                             // what is to change when it ends
   ReadTickets tickets_;
   Mirrors mirrors_;                            // one uses the row sink of pages_
   std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock

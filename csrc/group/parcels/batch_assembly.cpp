@@ -261,6 +261,8 @@ void BatchAssembly::finish() {
     parcel.packed = {layout_, pages_, std::move(rows)};
     parcel.expect(parcel.rows_at != kRowsBehind || parcel.left.size() == parcel.packed.bytes,
                   "its rows are more or less than it says");
+    parcel.expect(parcel.rows_at == kRowsApart || parcel.packed.bytes > 0,
+                  "rows are to be where there are none");
   }
 }
 

@@ -19,8 +19,8 @@ void ParcelArena::make(uint64_t bytes) {
   if (arena_ && arena_->bytes() == bytes) {
     return;
   }
-  auto fresh = memory::make_region(memory::Tier::kHost, bytes);
-  const transport::Bytes memory(fresh->data(), fresh->bytes());
+  former_ = std::exchange(arena_, memory::make_region(memory::Tier::kHost, bytes));
+  const transport::Bytes memory(arena_->data(), arena_->bytes());
   if (exposed_) {
     exposed_->renew(memory);
   } else if ((exposed_ = data_.expose(memory))) {
@@ -30,7 +30,7 @@ void ParcelArena::make(uint64_t bytes) {
         "[transport] the ranks cannot register memory for rows that they pack, ", bytes,
         " bytes here: raise the limit (ulimit -l), or set GEAR_PACK_BELOW=0 on every rank"));
   }
-  arena_ = std::move(fresh);
+  former_.reset();
 }
 
 std::optional<uint64_t> ParcelArena::place(uint64_t bytes) {

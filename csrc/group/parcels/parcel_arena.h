@@ -63,8 +63,9 @@ class ParcelArena {
  private:
   transport::Transport& data_;
   std::vector<uint8_t> from_;
+  std::unique_ptr<memory::Region> former_;  ///< as long as it may be registered
   std::unique_ptr<memory::Region> arena_;
-  std::unique_ptr<transport::RemoteMemory> exposed_;  ///< gone before the arena
+  std::unique_ptr<transport::RemoteMemory> exposed_;  ///< gone before both
   std::unique_ptr<transport::RemoteReader> reader_;
   uint64_t used_ = 0;  ///< or would be, if all of the batch had found room
   std::atomic<uint64_t> wanted_{kLeastBytes};

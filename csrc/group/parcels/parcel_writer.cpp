@@ -189,11 +189,12 @@ uint64_t ParcelWriter::most_bytes(uint64_t items) const {
   return bytes;
 }
 
-std::byte* room_behind(Parcel& parcel) {
-  const uint64_t begin = parcel.bytes.size();
-  parcel.bytes.resize(begin + parcel.rows.bytes);
+std::byte* room_behind(Parcel& parcel, std::vector<std::byte>& message) {
   put_rows_at(parcel, kRowsBehind);
-  return parcel.bytes.data() + begin;
+  message.resize(parcel.bytes.size() + parcel.rows.bytes);
+  std::ranges::copy(parcel.bytes, message.begin());
+  parcel.message = message;
+  return message.data() + parcel.bytes.size();
 }
 
 void put_rows_at(Parcel& parcel, uint64_t place) {
@@ -205,7 +206,8 @@ std::span<const transport::ConstBytes> exchange_parcels(transport::Transport& da
   std::vector<transport::ConstBytes> to(batch.parcels.size());
   for (size_t c = 0; c < to.size(); ++c) {
     if (batch.targets[c] != 0) {
-      to[c] = batch.parcels[c].bytes;
+      const Parcel& parcel = batch.parcels[c];
+      to[c] = parcel.message.empty() ? transport::ConstBytes(parcel.bytes) : parcel.message;
     }
   }
   return data.exchange_sparse(to, batch.sources);

@@ -16,9 +16,10 @@ namespace gear::group {
 /// What a rank sends another of a batch.
 struct Parcel {
   uint64_t items = 0;
-  std::vector<std::byte> bytes;  ///< as ParcelWriter makes them
-  plan::Plan plan;               ///< of the rows that go with it
-  plan::PackedRows rows;         ///< and how they lie; none where the other reads them by pointer
+  std::vector<std::byte> bytes;   ///< as ParcelWriter makes them
+  plan::Plan plan;                ///< of the rows that go with it
+  plan::PackedRows rows;          ///< and how they lie; none where the other reads them by pointer
+  transport::ConstBytes message;  ///< in place of `bytes`, where it is not empty: rows and all
 };
 
 /// One rank's part in a batch that all draw.
@@ -71,8 +72,9 @@ class ParcelWriter {
   base::ThreadPool& pool_;
 };
 
-/// Room for the parcel's rows behind its bytes: they travel with it. Until it changes again.
-std::byte* room_behind(Parcel& parcel);
+/// Room for the parcel's rows behind its bytes: they travel with it, as its message, which is in
+/// `message` until that changes.
+std::byte* room_behind(Parcel& parcel, std::vector<std::byte>& message);
 /// Where else its consumer finds them: ParcelHeader::rows_at.
 void put_rows_at(Parcel& parcel, uint64_t place);
 

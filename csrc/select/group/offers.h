@@ -24,15 +24,29 @@ inline uint64_t offer_at(std::span<const std::byte> offers, size_t i) {
   return number;
 }
 
+/// What a rank tells of the draws that fell on it, in one number.
+struct Told {
+  uint64_t count;  ///< below 2^32, as all of them together
+  float least;     ///< GroupDraw::least of it alone
+
+  uint64_t pack() const {
+    GEAR_CHECK(count <= UINT32_MAX);
+    return count << 32 | std::bit_cast<uint32_t>(least);
+  }
+  static Told unpack(uint64_t number) {
+    return {number >> 32, std::bit_cast<float>(static_cast<uint32_t>(number))};
+  }
+};
+
 /// How many draws fell on each rank, by rank; out.least becomes that of all ranks.
 inline void gather_counts(const GroupRequest& request, uint32_t ranks, GroupDraw& out) {
-  GEAR_CHECK(out.own.size() <= UINT32_MAX);  // as all of them together
-  const uint64_t mine = out.own.size() << 32 | std::bit_cast<uint32_t>(out.least);
+  const uint64_t mine = Told{out.own.size(), out.least}.pack();
   out.counts.resize(ranks);
   request.gather({&mine, 1}, std::vector<uint64_t>(ranks, 1), out.counts);
   for (uint64_t& one : out.counts) {
-    out.least = std::min(out.least, std::bit_cast<float>(static_cast<uint32_t>(one)));
-    one >>= 32;
+    const Told told = Told::unpack(one);
+    out.least = std::min(out.least, told.least);
+    one = told.count;
   }
 }
 

@@ -80,6 +80,7 @@ ChunkedMemory FabricLanes::land_in(Bytes memory) {
 }
 
 uint32_t FabricLanes::post(uint32_t lane, std::span<const Piece> chain) {
+  GEAR_CHECK(owners_[lane] != FI_ADDR_NOTAVAIL);
   uint32_t posted = 0;
   for (const Piece& piece : chain) {
     Slot& slot = slots_[free_slots_.back()];

@@ -36,6 +36,7 @@ void check_lengths(const std::vector<Opaque>& all, size_t own, std::span<const u
 
 // A connection has two ends: both are made where either rank reads of the other.
 std::vector<uint8_t> partners_of(Transport& control, std::span<const uint8_t> from) {
+  GEAR_CHECK(from.empty() || from.size() == control.size());
   std::vector<uint8_t> partners(control.size(), from.empty() ? 1 : 0);
   std::ranges::copy(from, partners.begin());
   partners[control.rank()] = 0;

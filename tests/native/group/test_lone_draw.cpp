@@ -61,6 +61,10 @@ TEST_CASE("lone draw: as many fall on a rank as among others that hold the same"
       std::vector<uint64_t> alone;
       for (int i = 0; i < kBatches; ++i) {
         alone.push_back(lone.draw());
+        REQUIRE(lone.counts().size() == kRanks);
+        CHECK(lone.counts()[0] == alone.back());
+        CHECK(std::accumulate(lone.counts().begin(), lone.counts().end(), uint64_t{0}) ==
+              kBatch * kRanks);
       }
       CHECK(alone == among_others);
     }

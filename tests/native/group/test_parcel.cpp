@@ -293,7 +293,9 @@ TEST_CASE("parcels: rows travel behind them, as many as there are") {
       parcel.bytes.assign(sent[owner].parcel.begin(), sent[owner].parcel.end());
       parcel.rows = sent[owner].packed;
       if (parcel.rows.bytes > 0) {
-        std::memcpy(room_behind(parcel), sent[owner].rows.data(), parcel.rows.bytes);
+        std::vector<std::byte> message;
+        std::memcpy(room_behind(parcel, message), sent[owner].rows.data(), parcel.rows.bytes);
+        parcel.bytes = message;
       }
     }
     const auto put_together = [&] {
