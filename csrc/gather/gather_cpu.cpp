@@ -343,7 +343,7 @@ class WindowGather {
   struct Column : Lane {
     Move move_runs;
     Move move_steps;   // of one step each
-    uint64_t aligned;  // every row begins at a multiple of it
+    uint64_t aligned;  // every row of a page begins at a multiple of it
   };
 
   // Runs of one step each, or one other.

@@ -26,10 +26,11 @@ namespace gear::group {
 /// Where rows are packed in an arena, it reads them there. Either returns when those that read this
 /// rank's have done so.
 ///
-/// Called by the source's own thread; acquire() by that of next(), and exchange() too where
-/// on_stream(): there it only enqueues work, at the call that delivers the batch before, which is a
-/// fixed place among the training step's own collectives, the same on every rank, so that neither
-/// waits for the other. gather() never waits for a rank's next(): a writer may wait for it.
+/// Called by the source's own thread, or where it has none by that of next(); acquire() by that of
+/// next(), and exchange() too where on_stream(): there it only enqueues work, at the call that
+/// delivers the batch before, which is a fixed place among the training step's own collectives, the
+/// same on every rank, so that neither waits for the other. gather() never waits for a rank's
+/// next(): a writer may wait for it.
 class GroupMover {
  public:
   virtual ~GroupMover() = default;

@@ -13,7 +13,7 @@ struct VerbsOptions {
   /// Memory is registered in pieces of at most so many bytes, of the device's own limit where that
   /// is less.
   uint64_t chunk_bytes = uint64_t{16} << 30;
-  /// Queue pairs to every other rank, for each reader.
+  /// Queue pairs of each reader to every rank that it reads of, of 64 ranks at most; else one.
   uint32_t queue_pairs = 4;
   /// Of the rank's group; null: nobody else hears of a failed read.
   std::shared_ptr<Failure> failure = nullptr;

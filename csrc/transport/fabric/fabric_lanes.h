@@ -12,7 +12,7 @@
 
 namespace gear::transport::fabric {
 
-/// One endpoint, with a lane to every rank. Every read has a completion of its own: providers end
+/// One endpoint, with a lane to each partner. Every read has a completion of its own: providers end
 /// reads in any order.
 class FabricLanes final : public Lanes {
  public:
