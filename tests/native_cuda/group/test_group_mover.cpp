@@ -29,10 +29,10 @@ namespace {
 constexpr uint64_t kBatches = 12;
 
 // How ranks reach each other's rows.
-enum class Way : uint8_t { kMapped, kHost, kNccl, kMixed };  // kMixed: rank 0 is mapped
+enum class Reach : uint8_t { kMapped, kHost, kNccl, kMixed };  // kMixed: rank 0 is mapped
 
 struct World {
-  World(uint32_t size, Way by, Tier tier) : ranks(size), way(by) {
+  World(uint32_t size, Reach by, Tier tier) : ranks(size), way(by) {
     for (uint32_t r = 0; r < ranks; ++r) {
       contents.push_back(std::make_unique<VariedContent>(r));
       Shard& shard = *contents[r]->shard;
@@ -44,13 +44,13 @@ struct World {
 
   static int device(uint32_t rank) { return static_cast<int>(rank) % gear::base::device_count(); }
   bool mapped(uint32_t reader, uint32_t owner) const {
-    return reader == owner || way == Way::kMapped || (way == Way::kMixed && owner == 0);
+    return reader == owner || way == Reach::kMapped || (way == Reach::kMixed && owner == 0);
   }
-  bool messages() const { return way != Way::kMapped && ranks > 1; }
+  bool messages() const { return way != Reach::kMapped && ranks > 1; }
   const PageLayout& layout() const { return contents[0]->shard->layout(); }
 
   uint32_t ranks;
-  Way way;
+  Reach way;
   std::vector<std::unique_ptr<VariedContent>> contents;
   std::vector<std::unique_ptr<gear::memory::Region>> pages;
 };
@@ -198,8 +198,8 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
   const auto layout = layout_of(world, packed);
   const auto mover = make_device_mover(
       {layout, world.layout(), peers, rank, 2, data}, device,
-      world.way == Way::kNccl ? gear::transport::make_nccl(data, device) : nullptr);
-  if (mover->on_stream() != (world.way == Way::kNccl)) {
+      world.way == Reach::kNccl ? gear::transport::make_nccl(data, device) : nullptr);
+  if (mover->on_stream() != (world.way == Reach::kNccl)) {
     throw std::runtime_error("on_stream");
   }
   std::vector<Making> making(kBatches);
@@ -220,13 +220,12 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
       if (world.mapped(c, rank)) {
         continue;
       }
-      std::vector<std::byte> parcel;
-      Plan plan;
-      const PackedRows rows =
+      Parcel parcel;
+      parcel.rows =
           ParcelWriter(*layout, world.layout())
               .write(world.contents[rank]->shard->index(), draw.selections[rank],
-                     draw.which[rank][c], draw.places[rank][c], false, parcel, plan);
-      mover->pack(c, plan, rows);
+                     draw.which[rank][c], draw.places[rank][c], false, parcel.bytes, parcel.plan);
+      mover->pack(c, parcel);
     }
     mover->gather(number, *made.assembly, made.batch, world.messages());
     if (number > 0) {
@@ -260,7 +259,7 @@ void play(const World& world, uint32_t rank, bool packed, gear::transport::Trans
   }
 }
 
-void play_all(uint32_t ranks, Way way, Tier tier) {
+void play_all(uint32_t ranks, Reach way, Tier tier) {
   for (const bool packed : {false, true}) {
     CAPTURE(packed);
     const World world(ranks, way, tier);
@@ -289,15 +288,15 @@ void play_all(uint32_t ranks, Way way, Tier tier) {
 TEST_CASE("ranks read each other's pages by pointer") {
   for (const uint32_t ranks : {1U, 2U, 3U}) {
     for (const Tier tier : {Tier::kDevice, Tier::kPinned}) {
-      play_all(ranks, Way::kMapped, tier);
+      play_all(ranks, Reach::kMapped, tier);
     }
   }
 }
 
 TEST_CASE("ranks send each other rows through the host") {
   for (const Tier tier : {Tier::kDevice, Tier::kPinned}) {
-    play_all(2, Way::kHost, tier);
-    play_all(3, Way::kMixed, tier);
+    play_all(2, Reach::kHost, tier);
+    play_all(3, Reach::kMixed, tier);
   }
 }
 
@@ -308,6 +307,6 @@ TEST_CASE("ranks send each other rows by NCCL") {
     return;
   }
   for (const Tier tier : {Tier::kDevice, Tier::kPinned}) {
-    play_all(static_cast<uint32_t>(gpus), Way::kNccl, tier);
+    play_all(static_cast<uint32_t>(gpus), Reach::kNccl, tier);
   }
 }
