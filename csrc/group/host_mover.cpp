@@ -29,6 +29,7 @@ class HostMover final : public GroupMover {
       remote_ = std::make_unique<RemoteRows>(*parts_.layout, parts_.pages, *parts_.reader);
     } else if (parts_.in_arena) {
       std::vector<uint8_t> far;
+      far.reserve(parts_.peers.size());
       for (const PeerPages& peer : parts_.peers) {
         far.push_back(peer.host == nullptr ? 1 : 0);
       }

@@ -246,9 +246,9 @@ class Shard {
   Index index_;
   RateLimiter rate_limiter_;
   bool draw_is_out_ = false;
-  std::thread::id drawing_;                   // the thread that has it out
-  std::atomic<std::thread::id> gathering_{};  // see Gathers
-  Intake intake_;                             // what is to change when it ends
+  std::thread::id drawing_;                 // the thread that has it out
+  std::atomic<std::thread::id> gathering_;  // see Gathers
+  Intake intake_;                           // what is to change when it ends
   ReadTickets tickets_;
   Mirrors mirrors_;                            // one uses the row sink of pages_
   std::unique_ptr<IndexPublisher> publisher_;  // null: nobody reads the index but by its lock

@@ -42,6 +42,7 @@ struct PageAccess {
   /// By owner: 1 where its rows do not come by pointer.
   std::vector<uint8_t> far() const {
     std::vector<uint8_t> far;
+    far.reserve(pages.size());
     for (const PeerPages& one : pages) {
       far.push_back(one.mapped() ? 0 : 1);
     }
