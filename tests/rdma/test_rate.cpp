@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/numbers/philox.h"
+#include "base/threads/fence.h"
 #include "base/threads/spin.h"
 #include "group/parcels/parcel_arena.h"
 #include "transport/mpi.h"
@@ -125,6 +128,7 @@ class Ways {
   Ways(Transport& messages, Transport& verbs)
       : messages_(messages), arena_(verbs), memory_(verbs.expose(pool_)), packed_(kPoolBytes) {
     reader_ = memory_->connect(verbs);
+    arena_.make(std::bit_ceil(kPoolBytes));
   }
 
   // Rank 1 does nothing.
@@ -136,14 +140,33 @@ class Ways {
     return reader_->read(reads, reads.size() * row_bytes);
   }
 
-  // Collective, as the next.
+  // Collective, as the next. A message says where the rows lie, and a byte that they were read.
   ConstBytes read_packed(uint64_t batch, uint64_t row_bytes) {
+    static constexpr std::byte kRead{1};
     const uint64_t bytes = rows_of_a_batch(row_bytes) * row_bytes;
-    if (messages_.rank() == 1) {
-      pack(batch, row_bytes, arena_.place(0, bytes));
+    const bool owns = messages_.rank() == 1;
+    uint64_t place = 0;
+    if (owns) {
+      place = arena_.place(bytes).value();
+      pack(batch, row_bytes, arena_.at(place));
+      gear::base::store_fence();
     }
-    const std::array<uint64_t, 2> coming{0, messages_.rank() == 0 ? bytes : 0};
-    return arena_.fetch(coming)[1];
+    std::array<ConstBytes, 2> to;
+    std::array<uint64_t, 2> sizes{};
+    to[0] = owns ? std::as_bytes(std::span(&place, 1)) : ConstBytes();
+    sizes[1] = owns ? 0 : sizeof place;
+    const std::span<const ConstBytes> told = messages_.exchange(to, sizes);
+    ConstBytes rows;
+    if (!owns) {
+      std::memcpy(&place, told[1].data(), sizeof place);
+      const gear::group::ParcelArena::Piece piece{1, place, bytes};
+      rows = arena_.read({&piece, 1})[0];
+    }
+    to = {ConstBytes(), owns ? ConstBytes() : ConstBytes(&kRead, 1)};
+    sizes = {owns ? 1U : 0U, 0U};
+    messages_.exchange(to, sizes);
+    arena_.clear();
+    return rows;
   }
 
   ConstBytes receive(uint64_t batch, uint64_t row_bytes) {

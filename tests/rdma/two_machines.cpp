@@ -121,6 +121,22 @@ class FarRank final : public Transport {
   std::span<const ConstBytes> exchange(std::span<const ConstBytes> to,
                                        std::span<const uint64_t> sizes) override {
     transport::check_exchange(rank(), size(), to, sizes);
+    return pass(to, sizes);
+  }
+  std::span<const ConstBytes> exchange_sparse(std::span<const ConstBytes> to,
+                                              std::span<const uint8_t> from) override {
+    transport::check_sparse(rank(), size(), to, from);
+    return pass(to, transport::some_sizes(rank(), to, from));
+  }
+  std::unique_ptr<Transport> duplicate() override {
+    call(Call::kDuplicate, {}, {});
+    return std::make_unique<FarRank>(Connection::made(kFirst, get<uint16_t>(connection_)), member_);
+  }
+
+ private:
+  // Sizes may be kSome: a loopback tells the ranks of this machine what comes.
+  std::span<const ConstBytes> pass(std::span<const ConstBytes> to,
+                                   std::span<const uint64_t> sizes) {
     const Lengths came = call(Call::kExchange, to, sizes);
     inbox_.begin(came);
     for (uint32_t r = 0; r < came.size(); ++r) {
@@ -129,12 +145,7 @@ class FarRank final : public Transport {
     }
     return inbox_.all(rank(), to[rank()]);
   }
-  std::unique_ptr<Transport> duplicate() override {
-    call(Call::kDuplicate, {}, {});
-    return std::make_unique<FarRank>(Connection::made(kFirst, get<uint16_t>(connection_)), member_);
-  }
 
- private:
   // Returns how long the entries are that come now.
   Lengths call(Call call, std::span<const ConstBytes> to, std::span<const uint64_t> sizes) {
     put(connection_, call);
