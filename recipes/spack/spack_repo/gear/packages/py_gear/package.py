@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="60a230810bb16e5e781d29bafd045e257e229c9b2a2b48c506d234051243dc08")
+    version("0.1.0", sha256="c65e5f5d41b2d447884d9e5b6a676c511f15994b28c85a9c067e4f3e73e2f69f")
 
     variant(
         "c10d",
