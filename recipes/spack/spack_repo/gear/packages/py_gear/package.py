@@ -16,7 +16,7 @@ class PyGear(PythonPackage, GearBuild):
     import_modules = ["gear", "gear.cli", "gear.distributed"]
 
     # Stamped from a tarball of the sources as they stand; a release stamps it again.
-    version("0.1.0", sha256="c65e5f5d41b2d447884d9e5b6a676c511f15994b28c85a9c067e4f3e73e2f69f")
+    version("0.1.0", sha256="9df049585092540b9eccd260682c8d9cc2f3d95f0802791d4c98c52ce7e705a5")
 
     variant(
         "c10d",
